@@ -1,0 +1,57 @@
+"""What this installation of rotcell is made of and runs on."""
+
+import os
+import platform
+
+import torch
+
+from . import _C
+from ._torch_check import check_torch
+
+INSTRUCTION_SET_VARIABLE = "ROTCELL_ISA"
+
+
+def build_info() -> dict[str, str | int | bool | list[str] | None]:
+    """How rotcell was built and what it runs on here.
+
+    Example:
+        >>> import rotcell
+        >>> rotcell.build_info()["instruction_set"] in rotcell.build_info()["instruction_sets"]
+        True
+    """
+    build = check_torch()
+    return {
+        "version": build["version"],
+        "torch_built_against": build["torch"],
+        "torch_running": str(torch.__version__),
+        "python_built_with": build["python"],
+        "python_running": platform.python_version(),
+        "instruction_set": _C.instruction_set(),
+        "instruction_sets": list(_C.instruction_sets()),
+        "instruction_set_override": os.environ.get(INSTRUCTION_SET_VARIABLE),
+        "cuda": build["cuda"],
+        "cuda_reason": build["cuda_reason"],
+        "compiler": build["compiler"],
+        "threads": torch.get_num_threads(),
+    }
+
+
+def describe() -> str:
+    """`build_info` as lines for people to read."""
+    info = build_info()
+    sets = info["instruction_sets"]
+    assert isinstance(sets, list)
+    override = info["instruction_set_override"]
+    forced = f" (chosen by {INSTRUCTION_SET_VARIABLE}={override})" if override else ""
+    lines = {
+        "rotcell": info["version"],
+        "torch": f"{info['torch_running']} (built against {info['torch_built_against']})",
+        "Python": f"{info['python_running']} (built with {info['python_built_with']})",
+        "instruction set": f"{info['instruction_set']}{forced}",
+        "usable here": ", ".join(sets),
+        "CUDA kernels": "built" if info["cuda"] else f"not built: {info['cuda_reason']}",
+        "compiler": info["compiler"],
+        "threads": info["threads"],
+    }
+    width = max(map(len, lines))
+    return "\n".join(f"{name:{width}}  {value}" for name, value in lines.items())
