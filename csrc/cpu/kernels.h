@@ -1,0 +1,144 @@
+// What a sequence kernel is given, and the table of kernels of one instruction set. No torch here.
+//
+// Letters in shapes: N tokens, B rows of the batch, I inputs, H units, P outputs (P = H without
+// projection), G rows of the weights. Tokens lie step by step, each step's rows in batch order, as
+// in PackedSequence.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rotcell::cpu {
+
+// Which rows of the batch are alive at which step. Rows are sorted by decreasing length, so the
+// rows alive at a step are the first batch_sizes[step] ones.
+struct Steps {
+  int64_t count;
+  const int64_t* batch_sizes;  // [count], never increasing
+  const int64_t* offsets;      // [count]: the token of row 0
+  bool reverse;                // from the last step to the first
+};
+
+// The rows of the batch that one thread carries through the whole sequence.
+struct RowRange {
+  int64_t begin;
+  int64_t end;
+};
+
+// Recurrent weights, packed by pack_weights() for the direction in which they are used.
+template <class T>
+struct LstmForward {
+  Steps steps;
+  int64_t hidden;       // H
+  int64_t outputs;      // P
+  const T* recurrent;   // packed w_hh
+  const T* projection;  // packed w_hr, or null: no projection
+  const T* h0;          // [B, P]
+  const T* c0;          // [B, H]
+  T* gates;             // [N, G]: the input product and the biases; becomes the activations if save
+  T* out;               // [N, P]
+  T* cells;             // [N, H] if save; otherwise [B, H], the running state
+  T* unprojected;       // [B, H] scratch, or null: no projection
+  T* h_n;               // [B, P]
+  T* c_n;               // [B, H]; may be the same as cells if not save
+  bool save;
+};
+
+template <class T>
+struct LstmBackward {
+  Steps steps;
+  int64_t hidden;
+  int64_t outputs;
+  const T* recurrent;   // packed w_hh, transposed
+  const T* projection;  // packed w_hr, transposed, or null
+  const T* c0;          // [B, H]
+  const T* gates;       // [N, G] activations
+  const T* cells;       // [N, H]
+  const T* grad_out;    // [N, P], or null: zero
+  T* grad_h;            // [B, P]: gradient of h_n, becomes that of h0
+  T* grad_c;            // [B, H]: gradient of c_n, becomes that of c0
+  T* grad_gates;        // [N, G] out
+  T* grad_projected;    // [N, P] out: the whole gradient of each output; null without projection
+  T* unprojected;       // [N, H] out: o tanh(c) again; null without projection
+  T* grad_unprojected;  // [B, H] scratch; null without projection
+};
+
+template <class T>
+struct GruForward {
+  Steps steps;
+  int64_t hidden;
+  const T* recurrent;  // packed w_hh
+  const T* h0;         // [B, H]
+  T* gates;            // [N, G]
+  T* out;              // [N, H]
+  T* rotated;          // [B, H] scratch
+  T* h_n;              // [B, H]
+  bool save;
+};
+
+template <class T>
+struct GruBackward {
+  Steps steps;
+  int64_t hidden;
+  const T* recurrent;  // packed w_hh, transposed
+  const T* h0;         // [B, H]
+  const T* gates;      // [N, G] activations
+  const T* out;        // [N, H]
+  const T* grad_out;   // [N, H], or null: zero
+  T* grad_h;           // [B, H]: gradient of h_n, becomes that of h0
+  T* grad_gates;       // [N, G] out
+  T* rotated;          // [N, H] out: what the candidate saw of the old state, again
+};
+
+// How weights [rows, depth], row-major, are packed for a kernel.
+template <class T>
+struct WeightPacking {
+  int64_t (*elements)(int64_t rows, int64_t depth);
+  void (*pack)(const T* weights, int64_t rows, int64_t depth, T* packed);
+};
+
+template <class T>
+struct Kernels {
+  const char* instruction_set;
+  int64_t row_tile;  // rows of a register tile: a range of rows is best a multiple of it
+  WeightPacking<T> forward_weights, backward_weights;          // LSTM: w_hh [G, P] and w_hr [P, H]
+  WeightPacking<T> gru_forward_weights, gru_backward_weights;  // GRU: w_hh [G, H]
+  void (*lstm_forward)(const LstmForward<T>&, RowRange);
+  void (*lstm_backward)(const LstmBackward<T>&, RowRange);
+  void (*gru_forward)(const GruForward<T>&, RowRange);
+  void (*gru_backward)(const GruBackward<T>&, RowRange);
+};
+
+// One table for each number type: all that an instruction set offers.
+struct InstructionSet {
+  Kernels<float> float_kernels;
+  Kernels<double> double_kernels;
+};
+
+extern const InstructionSet generic_set;
+#if defined(ROTCELL_X86)
+extern const InstructionSet avx2_set;
+extern const InstructionSet avx512_set;
+#endif
+
+// The widest set that this machine runs, or the one that the environment variable ROTCELL_ISA
+// names.
+const InstructionSet& instruction_set();
+
+// The names of all sets built in that this machine runs, narrowest first.
+std::vector<std::string> instruction_set_names();
+
+template <class T>
+const Kernels<T>& kernels();
+
+template <>
+inline const Kernels<float>& kernels<float>() {
+  return instruction_set().float_kernels;
+}
+template <>
+inline const Kernels<double>& kernels<double>() {
+  return instruction_set().double_kernels;
+}
+
+}  // namespace rotcell::cpu

@@ -1,0 +1,167 @@
+// Vectors of the widest registers this translation unit is compiled for, on the compiler's own
+// vector types (GCC, Clang): arithmetic and comparisons are operators, so only loads, stores and
+// shuffles need names.
+//
+// Included once per instruction set, inside the namespace ROTCELL_ISA, so that no function compiled
+// for wide registers can be merged by the linker with one for narrow registers.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include "cells/pair.h"
+
+namespace rotcell::cpu::ROTCELL_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+constexpr int kVectorRegisters = 32;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+constexpr int kVectorRegisters = 16;
+#elif defined(__aarch64__)
+constexpr int kVectorBytes = 16;
+constexpr int kVectorRegisters = 32;
+#else
+constexpr int kVectorBytes = 16;
+constexpr int kVectorRegisters = 16;
+#endif
+
+template <class T>
+constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
+
+template <class T>
+struct VectorTypes;
+template <>
+struct VectorTypes<float> {
+  typedef float Value __attribute__((vector_size(kVectorBytes)));
+  typedef int32_t Bits __attribute__((vector_size(kVectorBytes)));
+};
+template <>
+struct VectorTypes<double> {
+  typedef double Value __attribute__((vector_size(kVectorBytes)));
+  typedef int64_t Bits __attribute__((vector_size(kVectorBytes)));
+};
+template <class T>
+using Vec = typename VectorTypes<T>::Value;
+template <class T>
+using Bits = typename VectorTypes<T>::Bits;
+
+template <class T>
+ROTCELL_INLINE Vec<T> broadcast(T x) {
+  return x - Vec<T>{};  // x - 0 is x to the bit, also for x = -0, where 0 + x would not be
+}
+
+template <class T>
+ROTCELL_INLINE Vec<T> load(const T* p) {
+  Vec<T> v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+template <class T>
+ROTCELL_INLINE void store(T* p, Vec<T> v) {
+  std::memcpy(p, &v, sizeof v);
+}
+
+// All bits set in the lanes numbered below n, none in the others.
+template <class T>
+ROTCELL_INLINE Bits<T> first_lanes(int64_t n) {
+  Bits<T> lane;
+  for (int i = 0; i < kLanes<T>; ++i) lane[i] = i;
+  const int limit = n < 0 ? 0 : n > kLanes<T> ? kLanes<T> : static_cast<int>(n);
+  return lane < limit;
+}
+
+// The first n elements (any n: none below 0, all above the lanes); the other lanes are zero and
+// their memory is not touched.
+template <class T>
+ROTCELL_INLINE Vec<T> load_first(const T* p, int64_t n) {
+  if (n >= kLanes<T>) return load(p);
+  if (n <= 0) return Vec<T>{};
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) {
+    return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), p);
+  } else {
+    return _mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << n) - 1), p);
+  }
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) {
+    return _mm256_maskload_ps(p, reinterpret_cast<__m256i>(first_lanes<T>(n)));
+  } else {
+    return _mm256_maskload_pd(p, reinterpret_cast<__m256i>(first_lanes<T>(n)));
+  }
+#else
+  Vec<T> v{};
+  std::memcpy(&v, p, n * sizeof(T));
+  return v;
+#endif
+}
+
+template <class T>
+ROTCELL_INLINE void store_first(T* p, Vec<T> v, int64_t n) {
+  if (n >= kLanes<T>) return store(p, v);
+  if (n <= 0) return;
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) {
+    _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), v);
+  } else {
+    _mm512_mask_storeu_pd(p, static_cast<__mmask8>((1u << n) - 1), v);
+  }
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) {
+    _mm256_maskstore_ps(p, reinterpret_cast<__m256i>(first_lanes<T>(n)), v);
+  } else {
+    _mm256_maskstore_pd(p, reinterpret_cast<__m256i>(first_lanes<T>(n)), v);
+  }
+#else
+  std::memcpy(p, &v, n * sizeof(T));
+#endif
+}
+
+// Lane i of the result is lane I[i] of the vectors a, b laid end to end.
+template <class T, int... I>
+ROTCELL_INLINE Vec<T> shuffle(Vec<T> a, Vec<T> b, std::integer_sequence<int, I...>) {
+#if defined(__clang__)
+  return __builtin_shufflevector(a, b, I...);
+#else
+  return __builtin_shuffle(a, b, Bits<T>{I...});
+#endif
+}
+
+// Units lie in memory one after the other; the cell wants the even and the odd ones of its pairs
+// apart.
+template <class T, int... I>
+ROTCELL_INLINE Pair<Vec<T>> split_pairs(Vec<T> low, Vec<T> high, std::integer_sequence<int, I...>) {
+  return {shuffle<T>(low, high, std::integer_sequence<int, 2 * I...>{}),
+          shuffle<T>(low, high, std::integer_sequence<int, 2 * I + 1 ...>{})};
+}
+
+template <class T, int... I>
+ROTCELL_INLINE Pair<Vec<T>> join_pairs(const Pair<Vec<T>>& p, std::integer_sequence<int, I...>) {
+  constexpr int L = kLanes<T>;
+  return {shuffle<T>(p.a, p.b, std::integer_sequence<int, I / 2 + I % 2 * L...>{}),
+          shuffle<T>(p.a, p.b, std::integer_sequence<int, (L + I) / 2 + I % 2 * L...>{})};
+}
+
+// The first n of the 2 * kLanes units from p on.
+template <class T>
+ROTCELL_INLINE Pair<Vec<T>> load_pairs(const T* p, int64_t n) {
+  constexpr int L = kLanes<T>;
+  return split_pairs<T>(load_first(p, n), load_first(p + L, n - L),
+                        std::make_integer_sequence<int, L>{});
+}
+
+template <class T>
+ROTCELL_INLINE void store_pairs(T* p, const Pair<Vec<T>>& pairs, int64_t n) {
+  constexpr int L = kLanes<T>;
+  const Pair<Vec<T>> units = join_pairs<T>(pairs, std::make_integer_sequence<int, L>{});
+  store_first(p, units.a, n);
+  store_first(p + L, units.b, n - L);
+}
+
+}  // namespace rotcell::cpu::ROTCELL_ISA

@@ -1,0 +1,160 @@
+// The RotGRU ops on the CPU: one direction of one layer over a whole sequence.
+#include "cells/rot_gru.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/library.h>
+
+#include "ops/sequence.h"
+
+namespace rotcell::ops {
+namespace {
+
+struct Sizes {
+  int64_t tokens, batch, hidden, gate_rows;
+
+  int64_t multiplications_per_token() const { return gate_rows * hidden; }
+};
+
+Sizes check_arguments(const at::Tensor& x, const at::Tensor& h0, const at::Tensor& w_ih,
+                      const at::Tensor& w_hh) {
+  check_matrix("x", x);
+  check_matrix("h0", h0);
+  const int64_t hidden = h0.size(1);
+  const Sizes sizes{x.size(0), h0.size(0), hidden, RotGruRows::count(hidden)};
+  check_tensor("h0", h0, {sizes.batch, hidden}, x);
+  check_tensor("w_ih", w_ih, {sizes.gate_rows, x.size(1)}, x);
+  check_tensor("w_hh", w_hh, {sizes.gate_rows, hidden}, x);
+  return sizes;
+}
+
+struct ForwardResult {
+  at::Tensor out, h_n, gates;
+};
+
+// All tensors but x, which is converted piece by piece, are contiguous and of type T.
+template <class T>
+ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::Tensor& x,
+                      const at::Tensor& h0, const at::Tensor& w_ih, const at::Tensor& w_hh,
+                      const at::Tensor& bias, bool save) {
+  const cpu::Kernels<T>& kernels = cpu::kernels<T>();
+  const auto options = w_ih.options();
+  // The state runs through h_n from piece to piece.
+  ForwardResult result{at::empty({sizes.tokens, sizes.hidden}, options), h0.clone(),
+                       at::empty({0}, options)};
+  if (save)
+    result.gates = at::empty({0, sizes.gate_rows}, options);  // for a sequence without tokens
+  const at::Tensor recurrent = packed(kernels.gru_forward_weights, w_hh);
+  const at::Tensor rotated = at::empty({sizes.batch, sizes.hidden}, options);
+
+  const int64_t max_tokens = save ? SequenceSteps::kNoLimit : kPieceElements / sizes.gate_rows;
+  steps.for_pieces(max_tokens, [&](const SequenceSteps& piece, int64_t first_token) {
+    at::Tensor gates =
+        input_product(x.narrow(0, first_token, piece.tokens()).to(w_ih.scalar_type()), w_ih, bias);
+    cpu::GruForward<T> p{};
+    p.steps = piece.view();
+    p.hidden = sizes.hidden;
+    p.recurrent = recurrent.const_data_ptr<T>();
+    p.h0 = p.h_n = result.h_n.data_ptr<T>();
+    p.gates = gates.data_ptr<T>();
+    p.out = result.out.data_ptr<T>() + first_token * sizes.hidden;
+    p.rotated = rotated.data_ptr<T>();
+    p.save = save;
+    for_row_ranges(piece, kernels.row_tile, sizes.multiplications_per_token(),
+                   [&](cpu::RowRange rows) { kernels.gru_forward(p, rows); });
+    if (save) result.gates = gates;
+  });
+  return result;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> rot_gru(
+    const at::Tensor& x, const at::Tensor& h0, const at::Tensor& w_ih, const at::Tensor& w_hh,
+    const OptionalTensor& b_ih, const OptionalTensor& b_hh, const OptionalTensor& batch_sizes,
+    bool reverse, bool save) {
+  const OpScope scope;
+  const at::ScalarType storage = x.scalar_type(), type = compute_type(storage);
+  const Sizes sizes = check_arguments(x, h0, w_ih, w_hh);
+  check_tensor("b_ih", b_ih, {sizes.gate_rows}, x);
+  check_tensor("b_hh", b_hh, {sizes.gate_rows}, x);
+  const SequenceSteps steps(batch_sizes, sizes.tokens, sizes.batch, reverse);
+  const auto run = type == at::kDouble ? forward<double> : forward<float>;
+  ForwardResult result = run(sizes, steps, x, prepared(h0, type), prepared(w_ih, type),
+                             prepared(w_hh, type), total_bias(b_ih, b_hh, type), save);
+  return {result.out.to(storage), result.h_n.to(storage), result.gates};
+}
+
+struct BackwardResult {
+  at::Tensor x, h0, w_ih, w_hh, bias;
+};
+
+template <class T>
+BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at::Tensor& grad_out,
+                        const at::Tensor& grad_h_n, const at::Tensor& x, const at::Tensor& h0,
+                        const at::Tensor& w_ih, const at::Tensor& w_hh, const at::Tensor& out,
+                        const at::Tensor& gates, bool x_wanted, bool weights_wanted) {
+  const cpu::Kernels<T>& kernels = cpu::kernels<T>();
+  const auto options = x.options();
+  const auto none = [&] { return at::empty({0}, options); };  // no two outputs may be one tensor
+  const at::Tensor recurrent = packed(kernels.gru_backward_weights, w_hh);
+  BackwardResult grad{none(), grad_h_n.defined() ? grad_h_n.clone() : at::zeros_like(h0), none(),
+                      none(), none()};
+  at::Tensor grad_gates = at::empty({sizes.tokens, sizes.gate_rows}, options);
+  at::Tensor rotated = at::empty({sizes.tokens, sizes.hidden}, options);
+  cpu::GruBackward<T> p{};
+  p.steps = steps.view();
+  p.hidden = sizes.hidden;
+  p.recurrent = recurrent.const_data_ptr<T>();
+  p.h0 = h0.const_data_ptr<T>();
+  p.gates = gates.const_data_ptr<T>();
+  p.out = out.const_data_ptr<T>();
+  p.grad_out = data_or_null<T>(grad_out);
+  p.grad_h = grad.h0.data_ptr<T>();
+  p.grad_gates = grad_gates.data_ptr<T>();
+  p.rotated = rotated.data_ptr<T>();
+  for_row_ranges(steps, kernels.row_tile, sizes.multiplications_per_token(),
+                 [&](cpu::RowRange rows) { kernels.gru_backward(p, rows); });
+
+  if (x_wanted) grad.x = at::mm(grad_gates, w_ih);
+  if (weights_wanted) {
+    grad.w_ih = at::mm(grad_gates.t(), x);
+    grad.bias = grad_gates.sum(0);
+    // All gates saw the old state, but for the candidate, which saw it reset and rotated.
+    grad.w_hh = at::mm(grad_gates.t(), previous_hidden(out, h0, steps));
+    const int64_t candidate = RotGruRows::offset(RotGruRows::kCandidate, sizes.hidden);
+    at::Tensor candidate_rows = grad.w_hh.narrow(0, candidate, sizes.hidden);
+    at::mm_out(candidate_rows, grad_gates.narrow(1, candidate, sizes.hidden).t(), rotated);
+  }
+  return grad;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> rot_gru_backward(
+    const OptionalTensor& grad_out, const OptionalTensor& grad_h_n, const at::Tensor& x,
+    const at::Tensor& h0, const at::Tensor& w_ih, const at::Tensor& w_hh,
+    const OptionalTensor& batch_sizes, bool reverse, const at::Tensor& out, const at::Tensor& gates,
+    bool x_wanted, bool weights_wanted) {
+  const OpScope scope;
+  const at::ScalarType storage = x.scalar_type(), type = compute_type(storage);
+  const Sizes sizes = check_arguments(x, h0, w_ih, w_hh);
+  check_tensor("out", out, {sizes.tokens, sizes.hidden}, x);
+  check_tensor("grad_out", grad_out, {sizes.tokens, sizes.hidden}, x);
+  check_tensor("grad_h_n", grad_h_n, {sizes.batch, sizes.hidden}, x);
+  check_saved("gates", gates, {sizes.tokens, sizes.gate_rows}, type);
+  const SequenceSteps steps(batch_sizes, sizes.tokens, sizes.batch, reverse);
+  const auto run = type == at::kDouble ? backward<double> : backward<float>;
+  BackwardResult grad =
+      run(sizes, steps, prepared(grad_out, type), prepared(grad_h_n, type), prepared(x, type),
+          prepared(h0, type), prepared(w_ih, type), prepared(w_hh, type), prepared(out, type),
+          prepared(gates, type), x_wanted, weights_wanted);
+  return {grad.x.to(storage), grad.h0.to(storage), grad.w_ih.to(storage), grad.w_hh.to(storage),
+          grad.bias.to(storage)};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(rotcell, CPU, m) {
+  m.impl("rot_gru", rot_gru);
+  m.impl("rot_gru_backward", rot_gru_backward);
+}
+
+}  // namespace rotcell::ops

@@ -1,0 +1,194 @@
+// The RotLSTM ops on the CPU: one direction of one layer over a whole sequence.
+#include "cells/rot_lstm.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/library.h>
+
+#include "ops/sequence.h"
+
+namespace rotcell::ops {
+namespace {
+
+struct Sizes {
+  int64_t tokens, batch, hidden, outputs, gate_rows;
+
+  int64_t multiplications_per_token() const { return gate_rows * outputs; }
+};
+
+Sizes check_arguments(const at::Tensor& x, const at::Tensor& h0, const at::Tensor& c0,
+                      const at::Tensor& w_ih, const at::Tensor& w_hh, const OptionalTensor& w_hr) {
+  check_matrix("x", x);
+  check_matrix("h0", h0);
+  check_matrix("c0", c0);
+  const int64_t hidden = c0.size(1), outputs = w_hr ? h0.size(1) : hidden;
+  const Sizes sizes{x.size(0), h0.size(0), hidden, outputs, RotLstmRows::count(hidden)};
+  check_tensor("h0", h0, {sizes.batch, outputs}, x);
+  check_tensor("c0", c0, {sizes.batch, hidden}, x);
+  check_tensor("w_ih", w_ih, {sizes.gate_rows, x.size(1)}, x);
+  check_tensor("w_hh", w_hh, {sizes.gate_rows, outputs}, x);
+  check_tensor("w_hr", w_hr, {outputs, hidden}, x);
+  return sizes;
+}
+
+struct ForwardResult {
+  at::Tensor out, h_n, c_n, gates, cells;
+};
+
+// All tensors but x, which is converted piece by piece, are contiguous and of type T.
+template <class T>
+ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::Tensor& x,
+                      const at::Tensor& h0, const at::Tensor& c0, const at::Tensor& w_ih,
+                      const at::Tensor& w_hh, const at::Tensor& bias, const at::Tensor& w_hr,
+                      bool save) {
+  const cpu::Kernels<T>& kernels = cpu::kernels<T>();
+  const auto options = w_ih.options();
+  // The state runs through h_n and c_n from piece to piece.
+  ForwardResult result{at::empty({sizes.tokens, sizes.outputs}, options), h0.clone(), c0.clone(),
+                       at::empty({0}, options), at::empty({0}, options)};
+  if (save) {
+    result.gates = at::empty({0, sizes.gate_rows}, options);  // for a sequence without tokens
+    result.cells = at::empty({sizes.tokens, sizes.hidden}, options);
+  }
+  const at::Tensor recurrent = packed(kernels.forward_weights, w_hh);
+  const at::Tensor projection = packed(kernels.forward_weights, w_hr);
+  const at::Tensor unprojected =
+      w_hr.defined() ? at::empty({sizes.batch, sizes.hidden}, options) : at::Tensor();
+
+  const int64_t max_tokens = save ? SequenceSteps::kNoLimit : kPieceElements / sizes.gate_rows;
+  steps.for_pieces(max_tokens, [&](const SequenceSteps& piece, int64_t first_token) {
+    at::Tensor gates =
+        input_product(x.narrow(0, first_token, piece.tokens()).to(w_ih.scalar_type()), w_ih, bias);
+    cpu::LstmForward<T> p{};
+    p.steps = piece.view();
+    p.hidden = sizes.hidden;
+    p.outputs = sizes.outputs;
+    p.recurrent = recurrent.const_data_ptr<T>();
+    p.projection = data_or_null<T>(projection);
+    p.h0 = p.h_n = result.h_n.data_ptr<T>();
+    p.c0 = p.c_n = result.c_n.data_ptr<T>();
+    p.gates = gates.data_ptr<T>();
+    p.out = result.out.data_ptr<T>() + first_token * sizes.outputs;
+    p.cells = save ? result.cells.data_ptr<T>() : p.c_n;
+    p.unprojected = data_or_null<T>(unprojected);
+    p.save = save;
+    for_row_ranges(piece, kernels.row_tile, sizes.multiplications_per_token(),
+                   [&](cpu::RowRange rows) { kernels.lstm_forward(p, rows); });
+    if (save) result.gates = gates;
+  });
+  return result;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> rot_lstm(
+    const at::Tensor& x, const at::Tensor& h0, const at::Tensor& c0, const at::Tensor& w_ih,
+    const at::Tensor& w_hh, const OptionalTensor& b_ih, const OptionalTensor& b_hh,
+    const OptionalTensor& w_hr, const OptionalTensor& batch_sizes, bool reverse, bool save) {
+  const OpScope scope;
+  const at::ScalarType storage = x.scalar_type(), type = compute_type(storage);
+  const Sizes sizes = check_arguments(x, h0, c0, w_ih, w_hh, w_hr);
+  check_tensor("b_ih", b_ih, {sizes.gate_rows}, x);
+  check_tensor("b_hh", b_hh, {sizes.gate_rows}, x);
+  const SequenceSteps steps(batch_sizes, sizes.tokens, sizes.batch, reverse);
+  const auto run = type == at::kDouble ? forward<double> : forward<float>;
+  ForwardResult result =
+      run(sizes, steps, x, prepared(h0, type), prepared(c0, type), prepared(w_ih, type),
+          prepared(w_hh, type), total_bias(b_ih, b_hh, type), prepared(w_hr, type), save);
+  return {result.out.to(storage), result.h_n.to(storage), result.c_n.to(storage), result.gates,
+          result.cells};
+}
+
+struct BackwardResult {
+  at::Tensor x, h0, c0, w_ih, w_hh, bias, w_hr;
+};
+
+template <class T>
+BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at::Tensor& grad_out,
+                        const at::Tensor& grad_h_n, const at::Tensor& grad_c_n, const at::Tensor& x,
+                        const at::Tensor& h0, const at::Tensor& c0, const at::Tensor& w_ih,
+                        const at::Tensor& w_hh, const at::Tensor& w_hr, const at::Tensor& out,
+                        const at::Tensor& gates, const at::Tensor& cells, bool x_wanted,
+                        bool weights_wanted) {
+  const cpu::Kernels<T>& kernels = cpu::kernels<T>();
+  const auto options = x.options();
+  const auto none = [&] { return at::empty({0}, options); };  // no two outputs may be one tensor
+  const at::Tensor recurrent = packed(kernels.backward_weights, w_hh);
+  const at::Tensor projection = packed(kernels.backward_weights, w_hr);
+  BackwardResult grad{none(),
+                      grad_h_n.defined() ? grad_h_n.clone() : at::zeros_like(h0),
+                      grad_c_n.defined() ? grad_c_n.clone() : at::zeros_like(c0),
+                      none(),
+                      none(),
+                      none(),
+                      none()};
+  at::Tensor grad_gates = at::empty({sizes.tokens, sizes.gate_rows}, options);
+  at::Tensor grad_projected, unprojected, grad_unprojected;
+  if (w_hr.defined()) {
+    grad_projected = at::empty({sizes.tokens, sizes.outputs}, options);
+    unprojected = at::empty({sizes.tokens, sizes.hidden}, options);
+    grad_unprojected = at::empty({sizes.batch, sizes.hidden}, options);
+  }
+  cpu::LstmBackward<T> p{};
+  p.steps = steps.view();
+  p.hidden = sizes.hidden;
+  p.outputs = sizes.outputs;
+  p.recurrent = recurrent.const_data_ptr<T>();
+  p.projection = data_or_null<T>(projection);
+  p.c0 = c0.const_data_ptr<T>();
+  p.gates = gates.const_data_ptr<T>();
+  p.cells = cells.const_data_ptr<T>();
+  p.grad_out = data_or_null<T>(grad_out);
+  p.grad_h = grad.h0.data_ptr<T>();
+  p.grad_c = grad.c0.data_ptr<T>();
+  p.grad_gates = grad_gates.data_ptr<T>();
+  p.grad_projected = data_or_null<T>(grad_projected);
+  p.unprojected = data_or_null<T>(unprojected);
+  p.grad_unprojected = data_or_null<T>(grad_unprojected);
+  for_row_ranges(steps, kernels.row_tile, sizes.multiplications_per_token(),
+                 [&](cpu::RowRange rows) { kernels.lstm_backward(p, rows); });
+
+  if (x_wanted) grad.x = at::mm(grad_gates, w_ih);
+  if (weights_wanted) {
+    grad.w_ih = at::mm(grad_gates.t(), x);
+    grad.w_hh = at::mm(grad_gates.t(), previous_hidden(out, h0, steps));
+    grad.bias = grad_gates.sum(0);
+    if (w_hr.defined()) grad.w_hr = at::mm(grad_projected.t(), unprojected);
+  }
+  return grad;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>
+rot_lstm_backward(const OptionalTensor& grad_out, const OptionalTensor& grad_h_n,
+                  const OptionalTensor& grad_c_n, const at::Tensor& x, const at::Tensor& h0,
+                  const at::Tensor& c0, const at::Tensor& w_ih, const at::Tensor& w_hh,
+                  const OptionalTensor& w_hr, const OptionalTensor& batch_sizes, bool reverse,
+                  const at::Tensor& out, const at::Tensor& gates, const at::Tensor& cells,
+                  bool x_wanted, bool weights_wanted) {
+  const OpScope scope;
+  const at::ScalarType storage = x.scalar_type(), type = compute_type(storage);
+  const Sizes sizes = check_arguments(x, h0, c0, w_ih, w_hh, w_hr);
+  check_tensor("out", out, {sizes.tokens, sizes.outputs}, x);
+  check_tensor("grad_out", grad_out, {sizes.tokens, sizes.outputs}, x);
+  check_tensor("grad_h_n", grad_h_n, {sizes.batch, sizes.outputs}, x);
+  check_tensor("grad_c_n", grad_c_n, {sizes.batch, sizes.hidden}, x);
+  check_saved("gates", gates, {sizes.tokens, sizes.gate_rows}, type);
+  check_saved("cells", cells, {sizes.tokens, sizes.hidden}, type);
+  const SequenceSteps steps(batch_sizes, sizes.tokens, sizes.batch, reverse);
+  const auto run = type == at::kDouble ? backward<double> : backward<float>;
+  BackwardResult grad =
+      run(sizes, steps, prepared(grad_out, type), prepared(grad_h_n, type),
+          prepared(grad_c_n, type), prepared(x, type), prepared(h0, type), prepared(c0, type),
+          prepared(w_ih, type), prepared(w_hh, type), prepared(w_hr, type), prepared(out, type),
+          prepared(gates, type), prepared(cells, type), x_wanted, weights_wanted);
+  return {grad.x.to(storage),    grad.h0.to(storage),   grad.c0.to(storage),  grad.w_ih.to(storage),
+          grad.w_hh.to(storage), grad.bias.to(storage), grad.w_hr.to(storage)};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(rotcell, CPU, m) {
+  m.impl("rot_lstm", rot_lstm);
+  m.impl("rot_lstm_backward", rot_lstm_backward);
+}
+
+}  // namespace rotcell::ops

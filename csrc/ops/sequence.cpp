@@ -1,0 +1,191 @@
+#include "ops/sequence.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "cpu/partition.h"
+
+namespace rotcell::ops {
+
+at::ScalarType compute_type(at::ScalarType storage) {
+  switch (storage) {
+    case at::kFloat:
+    case at::kDouble:
+      return storage;
+    case at::kHalf:
+    case at::kBFloat16:
+      return at::kFloat;
+    default:
+      TORCH_CHECK(false, "rotcell: expected x of type float32, float64, float16 or bfloat16, got ",
+                  storage);
+  }
+}
+
+at::Tensor prepared(const OptionalTensor& tensor, at::ScalarType type) {
+  return tensor && tensor->defined() ? tensor->to(type).contiguous() : at::Tensor();
+}
+
+void check_tensor(const char* name, const OptionalTensor& tensor, at::IntArrayRef shape,
+                  const at::Tensor& like) {
+  if (!tensor || !tensor->defined()) return;
+  TORCH_CHECK(tensor->sizes() == shape, "rotcell: expected ", name, " of shape ", shape, ", got ",
+              tensor->sizes());
+  TORCH_CHECK(tensor->scalar_type() == like.scalar_type(), "rotcell: expected ", name, " of type ",
+              like.scalar_type(), ", as x, got ", tensor->scalar_type());
+  TORCH_CHECK(tensor->device() == like.device(), "rotcell: expected ", name, " on ", like.device(),
+              ", as x, got ", tensor->device());
+}
+
+void check_saved(const char* name, const at::Tensor& tensor, at::IntArrayRef shape,
+                 at::ScalarType type) {
+  TORCH_CHECK(tensor.sizes() == shape && tensor.scalar_type() == type, "rotcell: expected ", name,
+              " as the forward op saved it, of shape ", shape, " and type ", type, ", got ",
+              tensor.sizes(), " and ", tensor.scalar_type());
+}
+
+void check_matrix(const char* name, const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.dim() == 2, "rotcell: expected ", name, " with 2 dimensions, got ",
+              tensor.dim());
+}
+
+at::Tensor total_bias(const OptionalTensor& b_ih, const OptionalTensor& b_hh, at::ScalarType type) {
+  const at::Tensor a = prepared(b_ih, type), b = prepared(b_hh, type);
+  if (!a.defined() || !b.defined()) return a.defined() ? a : b;
+  return a.add(b);
+}
+
+at::Tensor input_product(const at::Tensor& x, const at::Tensor& w_ih, const at::Tensor& bias) {
+  return bias.defined() ? at::addmm(bias, x, w_ih.t()) : at::mm(x, w_ih.t());
+}
+
+SequenceSteps::SequenceSteps(const OptionalTensor& batch_sizes, int64_t tokens, int64_t batch,
+                             bool reverse)
+    : reverse_(reverse) {
+  if (!batch_sizes) {
+    TORCH_CHECK(batch == 0 ? tokens == 0 : tokens % batch == 0,
+                "rotcell: expected x with a multiple of ", batch,
+                " rows (one for each row of h0 and step), got ", tokens);
+    batch_sizes_.assign(batch == 0 ? 0 : tokens / batch, batch);
+    count_tokens();
+    return;
+  }
+  TORCH_CHECK(batch_sizes->dim() == 1 && batch_sizes->scalar_type() == at::kLong &&
+                  batch_sizes->device().is_cpu(),
+              "rotcell: expected batch_sizes to be a 1-dimensional int64 tensor on the CPU");
+  const at::Tensor sizes = batch_sizes->contiguous();
+  const int64_t* size = sizes.data_ptr<int64_t>();
+  batch_sizes_.assign(size, size + sizes.numel());
+  for (size_t step = 0; step < batch_sizes_.size(); ++step) {
+    TORCH_CHECK(
+        batch_sizes_[step] > 0 && (step == 0 || batch_sizes_[step] <= batch_sizes_[step - 1]),
+        "rotcell: expected batch_sizes to be positive and never increasing, got ",
+        batch_sizes_[step], " at step ", step);
+  }
+  count_tokens();
+  TORCH_CHECK(batch_sizes_.empty() || batch_sizes_[0] == batch, "rotcell: expected h0 with ",
+              batch_sizes_.empty() ? 0 : batch_sizes_[0], " rows (batch_sizes[0]), got ", batch);
+  TORCH_CHECK(tokens_ == tokens, "rotcell: expected x with ", tokens_,
+              " rows (the sum of batch_sizes), got ", tokens);
+}
+
+SequenceSteps::SequenceSteps(std::vector<int64_t> batch_sizes, bool reverse)
+    : batch_sizes_(std::move(batch_sizes)), reverse_(reverse) {
+  count_tokens();
+}
+
+void SequenceSteps::count_tokens() {
+  offsets_.reserve(batch_sizes_.size());
+  for (const int64_t rows : batch_sizes_) {
+    offsets_.push_back(tokens_);
+    tokens_ += rows;
+  }
+}
+
+cpu::Steps SequenceSteps::view() const {
+  return {count(), batch_sizes_.data(), offsets_.data(), reverse_};
+}
+
+void SequenceSteps::for_pieces(
+    int64_t max_tokens, const std::function<void(const SequenceSteps&, int64_t)>& body) const {
+  if (tokens_ <= max_tokens) {
+    if (tokens_ > 0) body(*this, 0);
+    return;
+  }
+  int64_t done = 0;
+  while (done < count()) {
+    const auto step_at = [&](int64_t position) {
+      return reverse_ ? count() - 1 - position : position;
+    };
+    int64_t end = done + 1;
+    int64_t piece_tokens = batch_sizes_[step_at(done)];
+    while (end < count() && piece_tokens + batch_sizes_[step_at(end)] <= max_tokens) {
+      piece_tokens += batch_sizes_[step_at(end++)];
+    }
+    const int64_t first = reverse_ ? count() - end : done;
+    const auto begin = batch_sizes_.begin() + first;
+    body(SequenceSteps(std::vector<int64_t>(begin, begin + (end - done)), reverse_),
+         offsets_[first]);
+    done = end;
+  }
+}
+
+void for_row_ranges(const SequenceSteps& steps, int64_t row_tile, int64_t multiplications_per_token,
+                    const std::function<void(cpu::RowRange)>& body) {
+  // Waking a second thread costs a few microseconds, as much as this many multiplications.
+  constexpr double kWorthAThread = 2e5;
+  const double work =
+      static_cast<double>(steps.tokens()) * static_cast<double>(multiplications_per_token);
+  const int64_t threads =
+      std::min<int64_t>(at::get_num_threads(), 1 + static_cast<int64_t>(work / kWorthAThread));
+  const std::vector<cpu::RowRange> ranges = cpu::partition_rows(steps.view(), threads, row_tile);
+  at::parallel_for(0, static_cast<int64_t>(ranges.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) body(ranges[i]);
+  });
+}
+
+at::Tensor previous_hidden(const at::Tensor& out, const at::Tensor& h0,
+                           const SequenceSteps& steps) {
+  const cpu::Steps view = steps.view();
+  at::Tensor previous = at::empty_like(out);
+  const int64_t row_bytes = out.size(1) * out.element_size();
+  const auto copy = [&](const at::Tensor& from, int64_t from_row, int64_t to_row, int64_t rows) {
+    std::memcpy(static_cast<char*>(previous.data_ptr()) + to_row * row_bytes,
+                static_cast<const char*>(from.data_ptr()) + from_row * row_bytes, rows * row_bytes);
+  };
+  for (int64_t step = 0; step < view.count; ++step) {
+    const int64_t before = view.reverse ? step + 1 : step - 1;
+    const int64_t rows = view.batch_sizes[step];
+    const bool has_before = before >= 0 && before < view.count;
+    const int64_t carried = has_before ? std::min(rows, view.batch_sizes[before]) : 0;
+    if (carried > 0) copy(out, view.offsets[before], view.offsets[step], carried);
+    if (carried < rows) copy(h0, carried, view.offsets[step] + carried, rows - carried);
+  }
+  return previous;
+}
+
+namespace {
+
+std::atomic<bool> in_forked_child{false};
+const int fork_handler [[maybe_unused]] =
+    pthread_atfork(nullptr, nullptr, [] { in_forked_child.store(true); });
+
+}  // namespace
+
+OpScope::OpScope() : no_autocast_(c10::autocast_dispatch_keyset) {
+  if (in_forked_child.load() && at::get_num_threads() > 1) {
+    threads_before_ = at::get_num_threads();
+    at::set_num_threads(1);
+  }
+}
+
+OpScope::~OpScope() {
+  if (threads_before_ > 0) at::set_num_threads(threads_before_);
+}
+
+}  // namespace rotcell::ops

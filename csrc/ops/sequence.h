@@ -1,0 +1,109 @@
+// What the ops of both cells share: checks, number types, the steps of a sequence, threads.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "cpu/kernels.h"
+
+namespace rotcell::ops {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+// The type a kernel computes in for tensors of this type: float for the half types.
+at::ScalarType compute_type(at::ScalarType storage);
+
+// The tensor, contiguous and of the given type; undefined if there is none.
+at::Tensor prepared(const OptionalTensor& tensor, at::ScalarType type);
+
+template <class T>
+T* data_or_null(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
+}
+
+// Weights as a kernel wants them; undefined for undefined weights.
+template <class T>
+at::Tensor packed(const cpu::WeightPacking<T>& packing, const at::Tensor& weights) {
+  if (!weights.defined()) return {};
+  const int64_t rows = weights.size(0), depth = weights.size(1);
+  at::Tensor panels = at::empty({packing.elements(rows, depth)}, weights.options());
+  packing.pack(weights.const_data_ptr<T>(), rows, depth, panels.template data_ptr<T>());
+  return panels;
+}
+
+// Without a backward pass to save for, the input product is made in pieces of about this many
+// elements, which stay in the cache until they are used.
+constexpr int64_t kPieceElements = 1 << 18;
+
+// An error that names the argument unless the tensor has this shape, and the type and device of
+// `like`.
+void check_tensor(const char* name, const OptionalTensor& tensor, at::IntArrayRef shape,
+                  const at::Tensor& like);
+void check_saved(const char* name, const at::Tensor& tensor, at::IntArrayRef shape,
+                 at::ScalarType type);
+void check_matrix(const char* name, const at::Tensor& tensor);
+
+// The sum of the biases that there are; undefined without any.
+at::Tensor total_bias(const OptionalTensor& b_ih, const OptionalTensor& b_hh, at::ScalarType type);
+
+// x w_ih^T + bias for all tokens.
+at::Tensor input_product(const at::Tensor& x, const at::Tensor& w_ih, const at::Tensor& bias);
+
+// The steps of a padded (no batch_sizes) or packed sequence.
+class SequenceSteps {
+ public:
+  SequenceSteps(const OptionalTensor& batch_sizes, int64_t tokens, int64_t batch, bool reverse);
+
+  cpu::Steps view() const;
+  int64_t count() const { return static_cast<int64_t>(batch_sizes_.size()); }
+  int64_t tokens() const { return tokens_; }
+
+  // All steps in one piece.
+  static constexpr int64_t kNoLimit = INT64_MAX;
+
+  // Cuts the sequence, in the order of processing, into pieces of at most max_tokens tokens (but at
+  // least one step), and calls body(piece, first token of the piece).
+  void for_pieces(int64_t max_tokens,
+                  const std::function<void(const SequenceSteps&, int64_t)>& body) const;
+
+ private:
+  SequenceSteps(std::vector<int64_t> batch_sizes, bool reverse);
+  void count_tokens();
+
+  std::vector<int64_t> batch_sizes_;
+  std::vector<int64_t> offsets_;
+  int64_t tokens_ = 0;
+  bool reverse_;
+};
+
+// Runs body on ranges of rows that cover the batch, on as many threads as torch may use and the
+// work is worth.
+void for_row_ranges(const SequenceSteps& steps, int64_t row_tile, int64_t multiplications_per_token,
+                    const std::function<void(cpu::RowRange)>& body);
+
+// The hidden state that each token starts from, [tokens, outputs].
+at::Tensor previous_hidden(const at::Tensor& out, const at::Tensor& h0, const SequenceSteps& steps);
+
+// Stands at the top of every op. While it lives,
+// - autocast is off: the layer has already cast what it wanted to cast;
+// - a child process made by fork() computes on one thread: OpenMP's threads are gone there, but
+// libgomp does not
+//   know it and would wait for them for ever.
+class OpScope {
+ public:
+  OpScope();
+  ~OpScope();
+  OpScope(const OpScope&) = delete;
+  OpScope& operator=(const OpScope&) = delete;
+
+ private:
+  c10::impl::ExcludeDispatchKeyGuard no_autocast_;
+  int threads_before_ = 0;  // 0: nothing to put back
+};
+
+}  // namespace rotcell::ops
