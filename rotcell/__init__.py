@@ -1,0 +1,30 @@
+"""Rotating-memory recurrent layers for PyTorch, with fused kernels.
+
+>>> import torch
+>>> from rotcell import RotLSTM
+>>> layer = RotLSTM(10, 20, batch_first=True)
+>>> output, (h_n, c_n) = layer(torch.randn(3, 7, 10))
+>>> output.shape
+torch.Size([3, 7, 20])
+"""
+
+from ._torch_check import check_torch
+
+__version__ = check_torch()["version"]
+
+from . import reference
+from .cells import RotGRUCell, RotLSTMCell
+from .info import build_info
+from .layers import RotGRU, RotLSTM
+from .ops import use_reference
+
+__all__ = [
+    "RotGRU",
+    "RotGRUCell",
+    "RotLSTM",
+    "RotLSTMCell",
+    "__version__",
+    "build_info",
+    "reference",
+    "use_reference",
+]
