@@ -1,0 +1,28 @@
+"""Settings that hold for every test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from helpers import KINDS, Kind, kinds_and_options
+
+
+@pytest.fixture(autouse=True)
+def same_numbers_and_threads_in_every_test() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(params=KINDS, ids=str)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return request.param
+
+
+@pytest.fixture(params=kinds_and_options(), ids=lambda p: f"{p[0]}-{p[1]}")
+def kind_and_options(request: pytest.FixtureRequest) -> tuple[Kind, str]:
+    return request.param

@@ -1,0 +1,199 @@
+"""What the test files share: the two kinds of cell, plain twins to compare with, comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+
+from rotcell import reference
+from rotcell.cells import RotGRUCell, RotLSTMCell
+from rotcell.layers import RotGRU, RotLSTM
+
+#: Largest error allowed, relative to the largest value of a tensor.
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of the two cells, with everything that is named after it."""
+
+    name: str
+    layer: type[RotLSTM] | type[RotGRU]
+    cell: type[RotLSTMCell] | type[RotGRUCell]
+    plain_layer: type[nn.LSTM] | type[nn.GRU]
+    plain_cell: type[nn.LSTMCell] | type[nn.GRUCell]
+    sequence: Callable[..., tuple[Tensor, ...]]
+    gates: tuple[str, ...]
+    num_states: int
+
+    def __str__(self) -> str:
+        return self.name
+
+    def step(
+        self, x: Tensor, state: Sequence[Tensor], *weights: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        if self.name == "lstm":
+            return reference.rot_lstm_step(x, *state, *weights)
+        return (reference.rot_gru_step(x, *state, *weights[:4]),)
+
+    def rows(self, hidden_size: int) -> int:
+        return (len(self.gates) - 1) * hidden_size + hidden_size // 2
+
+    def as_hx(self, states: Sequence[Tensor]) -> Any:
+        """Put states into the form that this kind of layer takes them in."""
+        return tuple(states) if self.num_states == 2 else states[0]
+
+    def as_states(self, hx: Any) -> tuple[Tensor, ...]:
+        return tuple(hx) if self.num_states == 2 else (hx,)
+
+
+LSTM = Kind(
+    "lstm",
+    RotLSTM,
+    RotLSTMCell,
+    nn.LSTM,
+    nn.LSTMCell,
+    reference.rot_lstm,
+    ("i", "f", "g", "o", "rot"),
+    2,
+)
+GRU = Kind(
+    "gru", RotGRU, RotGRUCell, nn.GRU, nn.GRUCell, reference.rot_gru, ("r", "z", "n", "rot"), 1
+)
+KINDS = (LSTM, GRU)
+
+#: Constructor options that change what is computed. "proj_size" is left out for the GRU.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "no_bias": {"bias": False},
+    "two_layers": {"num_layers": 2},
+    "bidirectional": {"bidirectional": True},
+    "deep_bidirectional": {"num_layers": 3, "bidirectional": True},
+    "deep_bidirectional_no_bias": {"num_layers": 2, "bidirectional": True, "bias": False},
+    "projection": {"proj_size": 2},
+    "deep_bidirectional_projection": {"num_layers": 2, "bidirectional": True, "proj_size": 3},
+    "projection_no_bias": {"proj_size": 1, "bias": False},
+}
+
+
+def kinds_and_options() -> list[tuple[Kind, str]]:
+    return [
+        (kind, name)
+        for kind in KINDS
+        for name, options in OPTIONS.items()
+        if kind is LSTM or "proj_size" not in options
+    ]
+
+
+def states_for(
+    kind: Kind, layer: Any, batch: int | None, dtype: torch.dtype | None = None
+) -> tuple[Tensor, ...]:
+    """Random initial states of a layer; without a batch dimension if batch is None."""
+    directions = layer.num_layers * (2 if layer.bidirectional else 1)
+    sizes = [layer.proj_size or layer.hidden_size, layer.hidden_size][: kind.num_states]
+    lead = (directions,) if batch is None else (directions, batch)
+    dtype = dtype or layer.weight_ih_l0.dtype
+    return tuple(torch.randn(*lead, size, dtype=dtype) for size in sizes)
+
+
+def run_step_by_step(
+    kind: Kind, layer: Any, parameters: dict[str, Tensor], x: Tensor, states: Sequence[Tensor]
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Compute what a layer must: loops over layers, directions and the steps of the paper.
+
+    x is [T, B, I], states are [layers * directions, B, size]; dropout is left out.
+    """
+    directions = 2 if layer.bidirectional else 1
+    last: list[tuple[Tensor, ...]] = []
+    for k in range(layer.num_layers):
+        outputs = []
+        for direction in range(directions):
+            suffix = f"_l{k}" + ("_reverse" if direction else "")
+            weights = [
+                parameters.get(name + suffix)
+                for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+            ]
+            state = tuple(s[k * directions + direction] for s in states)
+            steps = []
+            for x_t in x.flip(0) if direction else x:
+                state = kind.step(x_t, state, *weights)
+                steps.append(state[0])
+            out = torch.stack(steps)
+            outputs.append(out.flip(0) if direction else out)
+            last.append(state)
+        x = torch.cat(outputs, dim=-1)
+    return x, tuple(torch.stack(parts) for parts in zip(*last, strict=True))
+
+
+def run_sequences_alone(
+    kind: Kind,
+    layer: Any,
+    parameters: dict[str, Tensor],
+    sequences: Sequence[Tensor],
+    states: Sequence[Tensor],
+) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+    """As above for sequences of different lengths [T_b, I], each on its own."""
+    results = [
+        run_step_by_step(kind, layer, parameters, x.unsqueeze(1), [s[:, b : b + 1] for s in states])
+        for b, x in enumerate(sequences)
+    ]
+    last = zip(*(state for _, state in results), strict=True)
+    return [out.squeeze(1) for out, _ in results], tuple(torch.cat(s, dim=1) for s in last)
+
+
+def leaves(tensors: Iterable[Tensor], dtype: torch.dtype | None = None) -> list[Tensor]:
+    return [t.detach().to(dtype or t.dtype).clone().requires_grad_() for t in tensors]
+
+
+def double_parameters(layer: nn.Module) -> dict[str, Tensor]:
+    names = [name for name, _ in layer.named_parameters()]
+    return dict(zip(names, leaves(layer.parameters(), torch.float64), strict=True))
+
+
+def gradients(
+    results: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """Gradients of a fixed random combination of the results."""
+    return torch.autograd.grad(
+        results, list(inputs), [w.to(r.dtype) for w, r in zip(weights, results, strict=True)]
+    )
+
+
+def assert_near(
+    actual: Tensor, expected: Tensor, tolerance: float | None = None, what: str = ""
+) -> None:
+    """Compare relative to the largest expected value, which is how accuracy is promised."""
+    assert actual.shape == expected.shape, (what, actual.shape, expected.shape)
+    if expected.numel() == 0:
+        return
+    if tolerance is None:
+        tolerance = TOLERANCE[actual.dtype]
+    error = (actual.double() - expected.double()).abs().max().item()
+    largest = expected.double().abs().max().item()
+    assert error <= tolerance * largest, f"{what}: error {error:.3g}, largest value {largest:.3g}"
+
+
+def assert_all_near(
+    actual: Sequence[Tensor],
+    expected: Sequence[Tensor],
+    names: Sequence[str] | None = None,
+    tolerance: float | None = None,
+) -> None:
+    names = names or [str(k) for k in range(len(expected))]
+    for a, e, name in zip(actual, expected, names, strict=True):
+        assert_near(a, e, tolerance, name)
+
+
+def random_sequences(
+    lengths: Sequence[int], features: int, dtype: torch.dtype = torch.float64
+) -> list[Tensor]:
+    return [torch.randn(length, features, dtype=dtype) for length in lengths]
+
+
+def pack(sequences: Sequence[Tensor]) -> PackedSequence:
+    return pack_sequence(list(sequences), enforce_sorted=False)

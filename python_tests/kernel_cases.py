@@ -1,0 +1,104 @@
+"""Arguments for the sequence ops themselves, below the layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from helpers import LSTM, Kind
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of a sequence op: sizes, and everything else that changes what runs."""
+
+    kind: Kind
+    batch: int
+    steps: int
+    inputs: int
+    hidden: int
+    outputs: int = 0  # 0: no projection
+    packed: bool = False
+    reverse: bool = False
+    bias: bool = True
+
+    def __str__(self) -> str:
+        marks = [
+            name
+            for name, is_so in [
+                (f"P{self.outputs}", self.outputs),
+                ("packed", self.packed),
+                ("reverse", self.reverse),
+                ("no_bias", not self.bias),
+            ]
+            if is_so
+        ]
+        sizes = f"{self.kind}-B{self.batch}-T{self.steps}-I{self.inputs}-H{self.hidden}"
+        return "-".join([sizes, *marks])
+
+    def batch_sizes(self) -> Tensor | None:
+        if not self.packed:
+            return None
+        lengths = torch.randint(1, self.steps + 1, (self.batch,))
+        lengths[0] = self.steps
+        return (lengths[None, :] > torch.arange(self.steps)[:, None]).sum(1)
+
+    def arguments(
+        self, dtype: torch.dtype = torch.float64, seed: int = 0
+    ) -> tuple[list[Tensor | None], Tensor | None]:
+        """The differentiable arguments in order, and batch_sizes.
+
+        Values are the same for every dtype, but for their rounding.
+        """
+        torch.manual_seed(seed)
+        batch_sizes = self.batch_sizes()
+        tokens = self.steps * self.batch if batch_sizes is None else int(batch_sizes.sum())
+        outputs = self.outputs or self.hidden
+        rows = self.kind.rows(self.hidden)
+        bound = self.hidden**-0.5
+
+        def weight(*shape: int) -> Tensor:
+            return torch.empty(shape, dtype=torch.float64).uniform_(-bound, bound)
+
+        def data(*shape: int) -> Tensor:
+            return torch.randn(shape, dtype=torch.float64)
+
+        states = [data(self.batch, outputs), data(self.batch, self.hidden)][: self.kind.num_states]
+        biases = [weight(rows), weight(rows)] if self.bias else [None, None]
+        tensors = [data(tokens, self.inputs), *states]
+        tensors += [weight(rows, self.inputs), weight(rows, outputs), *biases]
+        if self.kind is LSTM:
+            tensors.append(weight(outputs, self.hidden) if self.outputs else None)
+        return [None if t is None else t.to(dtype) for t in tensors], batch_sizes
+
+
+def variants(kind: Kind, sizes: Sequence[tuple[int, int, int, int]]) -> list[Case]:
+    """Each size padded and packed, forwards and in reverse, and with a projection if it can be."""
+    cases = []
+    for number, (batch, steps, inputs, hidden) in enumerate(sizes):
+        plain = Case(kind, batch, steps, inputs, hidden, bias=number % 3 != 2)
+        cases += [
+            replace(plain, packed=packed, reverse=reverse)
+            for packed in (False, True)
+            for reverse in (False, True)
+        ]
+        if kind is LSTM and hidden > 2:
+            smaller = replace(plain, outputs=max(1, hidden // 3))
+            cases += [smaller, replace(smaller, packed=True, reverse=True)]
+    return cases
+
+
+def run(
+    function, tensors: Sequence[Tensor | None], batch_sizes: Tensor | None, reverse: bool
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Results, and gradients of a fixed random combination of them for every argument."""
+    leaves = [None if t is None else t.detach().clone().requires_grad_() for t in tensors]
+    results = function(*leaves, batch_sizes, reverse)
+    generator = torch.Generator().manual_seed(1)
+    weights = [
+        torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r.dtype) for r in results
+    ]
+    grads = torch.autograd.grad(results, [t for t in leaves if t is not None], weights)
+    return list(results), list(grads)

@@ -1,0 +1,306 @@
+"""The same mistake made with nn.LSTM and with RotLSTM raises the same type of exception."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from helpers import GRU, KINDS, LSTM, Kind
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+
+CONSTRUCTOR: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "input_size_zero": ((0, 4), {}),
+    "input_size_negative": ((-1, 4), {}),
+    "input_size_str": (("3", 4), {}),
+    "input_size_float": ((3.0, 4), {}),
+    "hidden_size_zero": ((3, 0), {}),
+    "hidden_size_negative": ((3, -1), {}),
+    "hidden_size_str": ((3, "4"), {}),
+    "hidden_size_float": ((3, 4.0), {}),
+    "hidden_size_missing": ((3,), {}),
+    "sizes_missing": ((), {}),
+    "num_layers_zero": ((3, 4), {"num_layers": 0}),
+    "num_layers_negative": ((3, 4), {"num_layers": -1}),
+    "num_layers_str": ((3, 4), {"num_layers": "1"}),
+    "num_layers_float": ((3, 4), {"num_layers": 1.5}),
+    "bias_int": ((3, 4), {"bias": 1}),
+    "bias_none": ((3, 4), {"bias": None}),
+    "batch_first_int": ((3, 4), {"batch_first": 1}),
+    "batch_first_str": ((3, 4), {"batch_first": "yes"}),
+    "dropout_negative": ((3, 4), {"dropout": -0.1}),
+    "dropout_above_one": ((3, 4), {"dropout": 1.1}),
+    "dropout_nan": ((3, 4), {"dropout": math.nan}),
+    "dropout_bool": ((3, 4), {"dropout": True}),
+    "dropout_word": ((3, 4), {"dropout": "half"}),
+    "dropout_str": ((3, 4), {"dropout": "0.5"}),
+    "dropout_none": ((3, 4), {"dropout": None}),
+    "dropout_tensor": ((3, 4), {"dropout": torch.tensor(0.5)}),
+    "unknown_argument": ((3, 4), {"speed": 1}),
+    "dtype_integer": ((3, 4), {"dtype": torch.long}),
+    "dtype_str": ((3, 4), {"dtype": "float32"}),
+    "device_unknown": ((3, 4), {"device": "nowhere"}),
+    "too_many_positional": ((3, 4, 1, True, False, 0.0, False, 0, None, None, 0), {}),
+}
+LSTM_CONSTRUCTOR: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "proj_size_negative": ((3, 4), {"proj_size": -1}),
+    "proj_size_of_hidden_size": ((3, 4), {"proj_size": 4}),
+    "proj_size_float": ((3, 4), {"proj_size": 1.5}),
+}
+
+
+def exception_of(call: Callable[[], Any]) -> Exception:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            call()
+        except Exception as error:
+            return error
+    raise AssertionError("no exception was raised")
+
+
+def assert_same_type_of_exception(ours: Callable[[], Any], theirs: Callable[[], Any]) -> Exception:
+    expected, actual = exception_of(theirs), exception_of(ours)
+    assert type(actual) is type(expected), f"ours {actual!r}, theirs {expected!r}"
+    assert str(actual)
+    return actual
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *((kind, name) for kind in KINDS for name in CONSTRUCTOR),
+        *((LSTM, name) for name in LSTM_CONSTRUCTOR),
+    ],
+    ids=str,
+)
+def test_constructor(kind: Kind, name: str) -> None:
+    args, kwargs = (CONSTRUCTOR | LSTM_CONSTRUCTOR)[name]
+    error = assert_same_type_of_exception(
+        lambda: kind.layer(*args, **kwargs), lambda: kind.plain_layer(*args, **kwargs)
+    )
+    argument = name.rsplit("_", 1)[0]
+    if isinstance(error, ValueError) and name != "dropout_word":
+        assert any(part in str(error) for part in (argument, name.split("_")[0]))
+
+
+def test_values_that_nn_lstm_lets_pass_pass(kind: Kind) -> None:
+    for args, kwargs in [((True, 4), {}), ((3, True), {}), ((3, 4), {"bidirectional": 1})]:
+        kind.plain_layer(*args, **kwargs)
+        layer = kind.layer(*args, **kwargs)
+        layer(torch.randn(2, 1, layer.input_size))
+
+
+@pytest.mark.parametrize("value", [None, "1", True, 1j, torch.tensor(1.0)], ids=str)
+def test_rotation_bias_must_be_a_number(kind: Kind, value: Any) -> None:
+    for make in (kind.layer, kind.cell):
+        with pytest.raises(TypeError, match="rotation_bias"):
+            make(3, 4, rotation_bias=value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_rotation_bias_must_be_finite(kind: Kind, value: float) -> None:
+    for make in (kind.layer, kind.cell):
+        with pytest.raises(ValueError, match="rotation_bias"):
+            make(3, 4, rotation_bias=value)
+
+
+def test_rotation_bias_needs_a_bias(kind: Kind) -> None:
+    for make in (kind.layer, kind.cell):
+        with pytest.raises(ValueError, match="bias=True"):
+            make(3, 4, bias=False, rotation_bias=-1.0)
+        make(3, 4, bias=False, rotation_bias=0)
+
+
+def test_rotation_bias_is_no_positional_argument(kind: Kind) -> None:
+    with pytest.raises(TypeError):
+        kind.cell(3, 4, True, None, None, -1.0)
+
+
+def state(kind: Kind, *shape: int, **options: Any) -> Any:
+    return kind.as_hx([torch.zeros(*shape, **options)] * kind.num_states)
+
+
+def packed(
+    lengths: list[int], *features: int, enforce_sorted: bool = True, **options: Any
+) -> PackedSequence:
+    x = torch.zeros(max(lengths), len(lengths), *features, **options)
+    return pack_padded_sequence(x, lengths, enforce_sorted=enforce_sorted)
+
+
+def batch_sizes_of(*sizes: int) -> PackedSequence:
+    return PackedSequence(torch.zeros(5, 3), torch.tensor(sizes, dtype=torch.int64))
+
+
+X = torch.zeros(5, 2, 3)
+#: What is passed to forward of a layer (3, 4); a function of the kind, for the states' sake.
+FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
+    "nothing": lambda k: (),
+    "none": lambda k: (None,),
+    "list": lambda k: ([1.0],),
+    "scalar": lambda k: (torch.zeros(()),),
+    "one_dimension": lambda k: (torch.zeros(3),),
+    "four_dimensions": lambda k: (torch.zeros(1, 5, 2, 3),),
+    "no_timestep": lambda k: (torch.zeros(0, 2, 3),),
+    "no_timestep_unbatched": lambda k: (torch.zeros(0, 3),),
+    "features": lambda k: (torch.zeros(5, 2, 7),),
+    "features_unbatched": lambda k: (torch.zeros(5, 7),),
+    "double": lambda k: (X.double(),),
+    "half": lambda k: (X.half(),),
+    "integer": lambda k: (X.long(),),
+    "complex": lambda k: (X.to(torch.complex64),),
+    "other_device": lambda k: (X.to("meta"),),
+    "state_double": lambda k: (X, state(k, 1, 2, 4, dtype=torch.float64)),
+    "state_other_device": lambda k: (X, state(k, 1, 2, 4, device="meta")),
+    "state_layers": lambda k: (X, state(k, 2, 2, 4)),
+    "state_batch": lambda k: (X, state(k, 1, 3, 4)),
+    "state_of_one_row": lambda k: (X, state(k, 1, 1, 4)),
+    "state_features": lambda k: (X, state(k, 1, 2, 5)),
+    "state_unbatched": lambda k: (X, state(k, 1, 4)),
+    "state_batched_for_unbatched": lambda k: (X[:, 0], state(k, 1, 1, 4)),
+    "state_batch_first": lambda k: (X, state(k, 2, 1, 4)),
+    "packed_features": lambda k: (packed([5, 3], 7),),
+    "packed_one_dimension": lambda k: (packed([5, 3]),),
+    "packed_three_dimensions": lambda k: (packed([5, 3], 3, 3),),
+    "packed_state_batch": lambda k: (packed([5, 3], 3), state(k, 1, 3, 4)),
+    "packed_state_layers": lambda k: (packed([5, 3], 3), state(k, 2, 2, 4)),
+    "packed_state_features": lambda k: (packed([5, 3], 3), state(k, 1, 2, 5)),
+    "packed_state_double": lambda k: (packed([5, 3], 3), state(k, 1, 2, 4, dtype=torch.float64)),
+    "packed_unsorted_state_small": lambda k: (
+        packed([3, 5], 3, enforce_sorted=False),
+        state(k, 1, 1, 4),
+    ),
+    "packed_sizes_increase": lambda k: (batch_sizes_of(2, 3),),
+    "packed_sizes_too_many": lambda k: (batch_sizes_of(3, 3),),
+    "packed_sizes_empty": lambda k: (batch_sizes_of(),),
+}
+LSTM_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
+    "packed_sizes_too_few": lambda k: (batch_sizes_of(2, 2),),
+    "only_h_0": lambda k: (X, torch.zeros(1, 2, 4)),
+    "only_h_0_of_two_layers": lambda k: (X, torch.zeros(2, 2, 4)),
+    "pair_of_one": lambda k: (X, (torch.zeros(1, 2, 4),)),
+    "pair_of_three": lambda k: (X, (torch.zeros(1, 2, 4),) * 3),
+    "pair_of_none": lambda k: (X, (None, None)),
+    "c_0_batch": lambda k: (X, (torch.zeros(1, 2, 4), torch.zeros(1, 3, 4))),
+    "c_0_features": lambda k: (X, (torch.zeros(1, 2, 4), torch.zeros(1, 2, 5))),
+    "c_0_double": lambda k: (X, (torch.zeros(1, 2, 4), torch.zeros(1, 2, 4).double())),
+}
+GRU_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
+    "pair": lambda k: (X, (torch.zeros(1, 2, 4),) * 2),
+    "packed_double": lambda k: (packed([5, 3], 3, dtype=torch.float64),),
+    "packed_state_unbatched": lambda k: (packed([5, 3], 3), state(k, 1, 4)),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *((kind, name) for kind in KINDS for name in FORWARD),
+        *((LSTM, name) for name in LSTM_FORWARD),
+        *((GRU, name) for name in GRU_FORWARD),
+    ],
+    ids=str,
+)
+def test_forward(kind: Kind, name: str) -> None:
+    args = (FORWARD | LSTM_FORWARD | GRU_FORWARD)[name](kind)
+    layer, plain = kind.layer(3, 4), kind.plain_layer(3, 4)
+    assert_same_type_of_exception(lambda: layer(*args), lambda: plain(*args))
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        ((packed([5, 3], 3, dtype=torch.float64),), ValueError),
+        ((packed([5, 3], 3), (torch.zeros(1, 4), torch.zeros(1, 4))), RuntimeError),
+        ((packed([5, 3], 3), (torch.zeros(1, 2, 4),)), IndexError),
+    ],
+    ids=["dtype", "state_unbatched", "pair_of_one"],
+)
+def test_packed_lstm_input_is_checked_as_padded_input_is(
+    args: tuple[Any, ...], error: type[Exception]
+) -> None:
+    """Here nn.LSTM itself checks nothing and raises what its internals stumble over."""
+    with pytest.raises(error):
+        LSTM.layer(3, 4)(*args)
+
+
+def test_tokens_left_over_are_refused_for_the_gru_too() -> None:
+    """nn.GRU drops them without a word; nn.LSTM refuses them."""
+    with pytest.raises(RuntimeError):
+        GRU.layer(3, 4)(batch_sizes_of(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("one_dimension", "input .* 2-D .* 3-D .* 1-D"),
+        ("features", "input .* input_size=3 .* 7"),
+        ("double", "input is torch.float64 .* torch.float32"),
+        ("other_device", "input is on meta .* cpu"),
+        ("no_timestep", "input .* at least one timestep"),
+        ("state_batch", r"hx.* \(1, 2, 4\) .* \(1, 3, 4\)"),
+        ("state_unbatched", "hx.* 3-D .* 2-D"),
+        ("state_double", "hx.* torch.float64 .* torch.float32"),
+    ],
+)
+def test_messages_name_the_argument_and_what_was_expected(
+    kind: Kind, name: str, words: str
+) -> None:
+    with pytest.raises((ValueError, RuntimeError), match=words):
+        kind.layer(3, 4)(*FORWARD[name](kind))
+
+
+ROWS = torch.zeros(2, 3)
+CELL_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
+    "none": lambda k: (None,),
+    "list": lambda k: ([1.0],),
+    "scalar": lambda k: (torch.zeros(()),),
+    "three_dimensions": lambda k: (torch.zeros(1, 2, 3),),
+    "features": lambda k: (torch.zeros(2, 5),),
+    "features_unbatched": lambda k: (torch.zeros(5),),
+    "double": lambda k: (ROWS.double(),),
+    "integer": lambda k: (ROWS.long(),),
+    "other_device": lambda k: (ROWS.to("meta"),),
+    "state_double": lambda k: (ROWS, state(k, 2, 4, dtype=torch.float64)),
+    "state_batch": lambda k: (ROWS, state(k, 3, 4)),
+    "state_of_one_row": lambda k: (ROWS, state(k, 1, 4)),
+    "state_features": lambda k: (ROWS, state(k, 2, 5)),
+    "state_unbatched": lambda k: (ROWS, state(k, 4)),
+    "state_batched_for_unbatched": lambda k: (ROWS[0], state(k, 1, 4)),
+    "state_three_dimensions": lambda k: (ROWS, state(k, 1, 2, 4)),
+}
+LSTM_CELL_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
+    "only_h": lambda k: (ROWS, torch.zeros(2, 4)),
+    "pair_of_one": lambda k: (ROWS, (torch.zeros(2, 4),)),
+    "pair_of_three": lambda k: (ROWS, (torch.zeros(2, 4),) * 3),
+    "c_features": lambda k: (ROWS, (torch.zeros(2, 4), torch.zeros(2, 5))),
+    "c_batch": lambda k: (ROWS, (torch.zeros(2, 4), torch.zeros(3, 4))),
+}
+GRU_CELL_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
+    "pair": lambda k: (ROWS, (torch.zeros(2, 4),) * 2),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *((kind, name) for kind in KINDS for name in CELL_FORWARD),
+        *((LSTM, name) for name in LSTM_CELL_FORWARD),
+        *((GRU, name) for name in GRU_CELL_FORWARD),
+    ],
+    ids=str,
+)
+def test_cell_forward(kind: Kind, name: str) -> None:
+    args = (CELL_FORWARD | LSTM_CELL_FORWARD | GRU_CELL_FORWARD)[name](kind)
+    cell, plain = kind.cell(3, 4), kind.plain_cell(3, 4)
+    assert_same_type_of_exception(lambda: cell(*args), lambda: plain(*args))
+
+
+@pytest.mark.parametrize(
+    "args", [(-1, 4), (3, -1), ("3", 4), (3, "4"), (3.0, 4), (3, 4.0), (3,), ()], ids=str
+)
+def test_cell_constructor(kind: Kind, args: tuple[Any, ...]) -> None:
+    assert_same_type_of_exception(lambda: kind.cell(*args), lambda: kind.plain_cell(*args))

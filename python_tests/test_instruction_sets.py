@@ -1,0 +1,45 @@
+"""The kernels of every instruction set that this machine can run, each in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rotcell import _C, build_info
+
+OTHER_SETS = [name for name in _C.instruction_sets() if name != _C.instruction_set()]
+
+
+def python(instruction_set: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "ROTCELL_ISA": instruction_set}
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("name", OTHER_SETS)
+def test_kernels_match_the_reference_on_the_other_sets(name):
+    tests = Path(__file__).with_name("test_kernels.py")
+    chosen = "reference or nan or saturate"
+    finished = python(name, "-m", "pytest", "-q", "-x", str(tests), "-k", chosen)
+    assert finished.returncode == 0, finished.stdout[-5000:]
+    assert " passed" in finished.stdout
+
+
+@pytest.mark.parametrize("name", _C.instruction_sets())
+def test_the_environment_chooses_the_set(name):
+    finished = python(name, "-c", "import rotcell; print(rotcell._C.instruction_set())")
+    assert finished.stdout.strip() == name
+
+
+def test_a_set_that_cannot_run_is_an_error_that_lists_those_that_can():
+    finished = python("mmx", "-c", "import rotcell; rotcell._C.instruction_set()")
+    assert finished.returncode != 0
+    assert "ROTCELL_ISA is 'mmx'" in finished.stderr
+    assert "generic" in finished.stderr
+
+
+def test_build_info_names_the_set():
+    assert build_info()["instruction_set"] == _C.instruction_set()

@@ -1,0 +1,106 @@
+"""Same bits on every run; torch's number of threads; Python threads; fork."""
+
+import multiprocessing
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from helpers import KINDS, assert_all_near, pack, random_sequences
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def train(layer, x):
+    layer.zero_grad()
+    x = x.detach().requires_grad_()
+    out, _ = layer(x)
+    out.square().sum().backward()
+    return [out.detach(), x.grad, *(p.grad.clone() for p in layer.parameters())]
+
+
+@pytest.fixture(params=KINDS, ids=str)
+def layer_and_input(request):
+    # Large enough for our second thread to be worth its while, too small (below 2^15 elements) for
+    # torch's own ops to use one: those hang in a forked child.
+    torch.manual_seed(0)
+    return request.param.layer(20, 33, num_layers=2, bidirectional=True), torch.randn(25, 17, 20)
+
+
+def test_every_run_gives_the_same_bits(two_threads, layer_and_input):
+    layer, x = layer_and_input
+    first = train(layer, x)
+    for _ in range(5):
+        assert all(torch.equal(a, b) for a, b in zip(train(layer, x), first, strict=True))
+
+
+def test_the_number_of_threads_changes_no_more_than_rounding(two_threads, layer_and_input):
+    layer, x = layer_and_input
+    two = train(layer, x)
+    torch.set_num_threads(1)
+    assert_all_near(train(layer, x), two, tolerance=1e-5)
+
+
+def test_packed_input_gives_the_same_bits_every_time(two_threads, layer_and_input):
+    layer, _ = layer_and_input
+    packed = pack(random_sequences(range(40, 5, -2), 20, torch.float32))
+    first = layer(packed)[0].data
+    assert all(torch.equal(layer(packed)[0].data, first) for _ in range(5))
+
+
+def test_several_python_threads_at_once(two_threads, layer_and_input):
+    layer, x = layer_and_input
+    inputs = [x + k for k in range(8)]
+    with torch.no_grad():
+        expected = [layer(i)[0] for i in inputs]
+
+    def forward(number):
+        with torch.no_grad():
+            return layer(inputs[number % 8])[0]
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(forward, range(64)))
+    assert_all_near(results, [expected[k % 8] for k in range(64)], tolerance=1e-6)
+
+
+def _train_and_send(connection, layer, x):
+    signal.alarm(60)  # a child that waits for threads that fork() did not copy waits for ever
+    connection.send([t.tolist() for t in train(layer, x)])
+    connection.send(torch.get_num_threads())
+
+
+def test_a_forked_child_computes_the_same(two_threads, layer_and_input):
+    layer, x = layer_and_input
+    expected = train(layer, x)  # starts the parent's threads
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_train_and_send, args=(sender, layer, x))
+    child.start()
+    sender.close()
+    try:
+        results = [torch.tensor(values) for values in receiver.recv()]
+        threads = receiver.recv()
+    except EOFError:
+        child.join()
+        pytest.fail(f"the child ended with code {child.exitcode}")
+    child.join()
+    assert child.exitcode == 0
+    assert threads == 2, "the child's own setting is left alone"
+    assert_all_near(results, expected, tolerance=1e-5)
+
+
+def test_a_parent_goes_on_with_its_threads_after_a_fork(two_threads, layer_and_input):
+    layer, x = layer_and_input
+    expected = train(layer, x)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert all(torch.equal(a, b) for a, b in zip(train(layer, x), expected, strict=True))
