@@ -26,32 +26,38 @@ struct RowRange {
   int64_t end;
 };
 
-// Recurrent weights, packed by pack_weights() for the direction in which they are used.
+// The input product x w_ih^T is made step by step, in one go with the recurrent product, if x is
+// given; otherwise the caller has put it, with the biases, into `gates`.
 template <class T>
 struct LstmForward {
   Steps steps;
+  int64_t inputs;       // I; 0 without x
   int64_t hidden;       // H
   int64_t outputs;      // P
-  const T* recurrent;   // packed w_hh
-  const T* projection;  // packed w_hr, or null: no projection
+  const T* weights;     // [w_ih, w_hh] packed, or w_hh alone without x
+  const T* projection;  // w_hr packed, or null: no projection
+  const T* x;           // [N, I], or null
+  const T* bias;        // [G], or null; not used without x
   const T* h0;          // [B, P]
   const T* c0;          // [B, H]
-  T* gates;             // [N, G]: the input product and the biases; becomes the activations if save
+  T* gates;             // [N, G]; becomes the activations if save. [B, G] scratch if x and not save
   T* out;               // [N, P]
   T* cells;             // [N, H] if save; otherwise [B, H], the running state
   T* unprojected;       // [B, H] scratch, or null: no projection
-  T* h_n;               // [B, P]
-  T* c_n;               // [B, H]; may be the same as cells if not save
+  T* h_n;               // [B, P]; may be h0
+  T* c_n;               // [B, H]; may be c0, and cells if not save
   bool save;
 };
 
 template <class T>
 struct LstmBackward {
   Steps steps;
+  int64_t inputs;
   int64_t hidden;
   int64_t outputs;
-  const T* recurrent;   // packed w_hh, transposed
-  const T* projection;  // packed w_hr, transposed, or null
+  const T* recurrent;  // w_hh, packed for the way back
+  const T* input;      // w_ih, packed for the way back, or null: the gradient of x is not made here
+  const T* projection;  // w_hr, packed for the way back, or null
   const T* c0;          // [B, H]
   const T* gates;       // [N, G] activations
   const T* cells;       // [N, H]
@@ -59,6 +65,7 @@ struct LstmBackward {
   T* grad_h;            // [B, P]: gradient of h_n, becomes that of h0
   T* grad_c;            // [B, H]: gradient of c_n, becomes that of c0
   T* grad_gates;        // [N, G] out
+  T* grad_x;            // [N, I] out; null without input
   T* grad_projected;    // [N, P] out: the whole gradient of each output; null without projection
   T* unprojected;       // [N, H] out: o tanh(c) again; null without projection
   T* grad_unprojected;  // [B, H] scratch; null without projection
@@ -67,33 +74,48 @@ struct LstmBackward {
 template <class T>
 struct GruForward {
   Steps steps;
+  int64_t inputs;
   int64_t hidden;
-  const T* recurrent;  // packed w_hh
-  const T* h0;         // [B, H]
-  T* gates;            // [N, G]
-  T* out;              // [N, H]
-  T* rotated;          // [B, H] scratch
-  T* h_n;              // [B, H]
+  const T* weights;  // [w_ih, w_hh] packed, or w_hh alone without x
+  const T* x;        // [N, I], or null
+  const T* bias;     // [G], or null; not used without x
+  const T* h0;       // [B, H]
+  T* gates;          // [N, G]; becomes the activations if save. [B, G] scratch if x and not save
+  T* out;            // [N, H]
+  T* rotated;        // [B, H] scratch
+  T* h_n;            // [B, H]; may be h0
   bool save;
 };
 
 template <class T>
 struct GruBackward {
   Steps steps;
+  int64_t inputs;
   int64_t hidden;
-  const T* recurrent;  // packed w_hh, transposed
+  const T* recurrent;  // w_hh, packed for the way back
+  const T* input;      // w_ih, packed for the way back, or null: the gradient of x is not made here
   const T* h0;         // [B, H]
   const T* gates;      // [N, G] activations
   const T* out;        // [N, H]
   const T* grad_out;   // [N, H], or null: zero
   T* grad_h;           // [B, H]: gradient of h_n, becomes that of h0
   T* grad_gates;       // [N, G] out
+  T* grad_x;           // [N, I] out; null without input
   T* rotated;          // [N, H] out: what the candidate saw of the old state, again
 };
 
-// How weights [rows, depth], row-major, are packed for a kernel.
+// Weights [rows, depth] packed for products with rows of length depth. The weights of x, if they
+// take part, come first: x_weights [rows, x_depth].
 template <class T>
-struct WeightPacking {
+struct ForwardPacking {
+  int64_t (*elements)(int64_t rows, int64_t x_depth, int64_t depth);
+  void (*pack)(const T* x_weights, const T* weights, int64_t rows, int64_t x_depth, int64_t depth,
+               T* packed);
+};
+
+// Weights [rows, depth] packed for products with rows of length `rows`.
+template <class T>
+struct BackwardPacking {
   int64_t (*elements)(int64_t rows, int64_t depth);
   void (*pack)(const T* weights, int64_t rows, int64_t depth, T* packed);
 };
@@ -102,8 +124,8 @@ template <class T>
 struct Kernels {
   const char* instruction_set;
   int64_t row_tile;  // rows of a register tile: a range of rows is best a multiple of it
-  WeightPacking<T> forward_weights, backward_weights;          // LSTM: w_hh [G, P] and w_hr [P, H]
-  WeightPacking<T> gru_forward_weights, gru_backward_weights;  // GRU: w_hh [G, H]
+  ForwardPacking<T> forward_weights, gru_forward_weights;
+  BackwardPacking<T> backward_weights, gru_backward_weights;  // the GRU's: of w_hh only
   void (*lstm_forward)(const LstmForward<T>&, RowRange);
   void (*lstm_backward)(const LstmBackward<T>&, RowRange);
   void (*gru_forward)(const GruForward<T>&, RowRange);

@@ -7,14 +7,17 @@
 
 namespace rotcell::cpu::ROTCELL_ISA {
 
-// Weights [rows, depth] for a product with rows of length depth, and transposed for the way back.
 template <class T>
-int64_t forward_elements(int64_t rows, int64_t depth) {
-  return panel_elements<T>(depth, rows);
+int64_t forward_elements(int64_t rows, int64_t x_depth, int64_t depth) {
+  return panel_elements<T>(x_depth + depth, rows);
 }
 template <class T>
-void pack_forward(const T* weights, int64_t rows, int64_t depth, T* packed) {
-  pack_panels(weights, 1, depth, depth, rows, packed);
+void pack_forward(const T* x_weights, const T* weights, int64_t rows, int64_t x_depth,
+                  int64_t depth, T* packed) {
+  if (x_depth > 0) {
+    pack_panels(x_weights, 1, x_depth, x_depth, rows, packed, 0, x_depth + depth);
+  }
+  pack_panels(weights, 1, depth, depth, rows, packed, x_depth, x_depth + depth);
 }
 template <class T>
 int64_t backward_elements(int64_t rows, int64_t depth) {
@@ -22,45 +25,55 @@ int64_t backward_elements(int64_t rows, int64_t depth) {
 }
 template <class T>
 void pack_backward(const T* weights, int64_t rows, int64_t depth, T* packed) {
-  pack_panels(weights, depth, 1, rows, depth, packed);
+  pack_panels(weights, depth, 1, rows, depth, packed, 0, rows);
 }
 
-// Applies elements/pack to the three parts of a GRU's recurrent weights, one behind the other.
-template <class T, int64_t (*Elements)(int64_t, int64_t)>
-int64_t gru_elements(int64_t, int64_t hidden) {
-  using Weights = RotGruWeights<T>;
-  return Elements(Weights::gates(hidden).rows, hidden) +
-         Elements(Weights::candidate(hidden).rows, hidden) +
-         Elements(Weights::angles(hidden).rows, hidden);
+// The three parts of a GRU's weights, one behind the other.
+template <class T>
+int64_t gru_forward_elements(int64_t, int64_t x_depth, int64_t hidden) {
+  int64_t elements = 0;
+  for (const auto part : RotGruParts::all(hidden)) {
+    elements += forward_elements<T>(part.rows, x_depth, hidden);
+  }
+  return elements;
 }
-template <class T, int64_t (*Elements)(int64_t, int64_t),
-          void (*Pack)(const T*, int64_t, int64_t, T*)>
-void pack_gru(const T* weights, int64_t, int64_t hidden, T* packed) {
-  using Weights = RotGruWeights<T>;
-  for (const auto part :
-       {Weights::gates(hidden), Weights::candidate(hidden), Weights::angles(hidden)}) {
-    Pack(weights + part.first_row * hidden, part.rows, hidden, packed);
-    packed += Elements(part.rows, hidden);
+template <class T>
+void pack_gru_forward(const T* x_weights, const T* weights, int64_t, int64_t x_depth,
+                      int64_t hidden, T* packed) {
+  for (const auto part : RotGruParts::all(hidden)) {
+    pack_forward(x_depth > 0 ? x_weights + part.first_row * x_depth : nullptr,
+                 weights + part.first_row * hidden, part.rows, x_depth, hidden, packed);
+    packed += forward_elements<T>(part.rows, x_depth, hidden);
+  }
+}
+template <class T>
+int64_t gru_backward_elements(int64_t, int64_t hidden) {
+  int64_t elements = 0;
+  for (const auto part : RotGruParts::all(hidden)) {
+    elements += backward_elements<T>(part.rows, hidden);
+  }
+  return elements;
+}
+template <class T>
+void pack_gru_backward(const T* weights, int64_t, int64_t hidden, T* packed) {
+  for (const auto part : RotGruParts::all(hidden)) {
+    pack_backward(weights + part.first_row * hidden, part.rows, hidden, packed);
+    packed += backward_elements<T>(part.rows, hidden);
   }
 }
 
 template <class T>
 constexpr Kernels<T> make_kernels(const char* name) {
-  using Lstm = RotLstmSequence<T>;
-  using Gru = RotGruSequence<T>;
-  const WeightPacking<T> forward{forward_elements<T>, pack_forward<T>};
-  const WeightPacking<T> backward{backward_elements<T>, pack_backward<T>};
-  return {
-      name,
-      Tile::kRows,
-      forward,
-      backward,
-      {gru_elements<T, forward_elements<T>>, pack_gru<T, forward_elements<T>, pack_forward<T>>},
-      {gru_elements<T, backward_elements<T>>, pack_gru<T, backward_elements<T>, pack_backward<T>>},
-      Lstm::forward,
-      Lstm::backward,
-      Gru::forward,
-      Gru::backward};
+  return {name,
+          Tile::kRows,
+          {forward_elements<T>, pack_forward<T>},
+          {gru_forward_elements<T>, pack_gru_forward<T>},
+          {backward_elements<T>, pack_backward<T>},
+          {gru_backward_elements<T>, pack_gru_backward<T>},
+          RotLstmSequence<T>::forward,
+          RotLstmSequence<T>::backward,
+          RotGruSequence<T>::forward,
+          RotGruSequence<T>::backward};
 }
 
 }  // namespace rotcell::cpu::ROTCELL_ISA

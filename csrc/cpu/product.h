@@ -12,16 +12,32 @@
 namespace rotcell::cpu::ROTCELL_ISA {
 
 struct Tile {
-  static constexpr int kRows = 6;
-  static constexpr int kVectors = kVectorRegisters == 32 ? 4 : 2;
+  static constexpr int kRows = kVectorRegisters == 32 ? 8 : 6;
+  static constexpr int kVectors = kVectorRegisters == 32 ? 3 : 2;
   // Accumulators, the weights of one depth, one broadcast row element.
   static_assert(kRows * kVectors + kVectors + 1 <= kVectorRegisters);
 };
 
-template <class T>
-constexpr int64_t kPanelColumns = Tile::kVectors * kLanes<T>;
-
 constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// How columns are cut into panels of at most Tile::kVectors vectors, all about equally wide.
+template <class T>
+struct PanelCut {
+  int64_t columns;
+  int64_t vectors = divide_up(columns, kLanes<T>);
+  int64_t panels = divide_up(vectors, Tile::kVectors);
+
+  // The first column of a panel.
+  constexpr int64_t begin(int64_t panel) const { return vectors * panel / panels * kLanes<T>; }
+  constexpr int vectors_of(int64_t panel) const {
+    return static_cast<int>((begin(panel + 1) - begin(panel)) / kLanes<T>);
+  }
+  // Columns of a panel that are no padding.
+  constexpr int64_t columns_of(int64_t panel) const {
+    const int64_t end = begin(panel + 1);
+    return (end < columns ? end : columns) - begin(panel);
+  }
+};
 
 template <class T>
 constexpr int64_t panel_elements(int64_t depth, int64_t columns) {
@@ -30,57 +46,108 @@ constexpr int64_t panel_elements(int64_t depth, int64_t columns) {
 
 template <class T>
 struct Panels {
-  const T* data;  // [ceil(columns / kPanelColumns)] panels, each [depth, its columns rounded up to
-                  // lanes]
+  const T* data;  // panels as PanelCut says, each [depth, its vectors]
   int64_t depth;
   int64_t columns;
 };
 
-// Packs the weights whose element (k, column) is at weights[k * depth_stride + column *
-// column_stride].
+// Copies a block of weights, at most kLanes deep and wide, into a panel of the given width.
+template <class T>
+ROTCELL_INLINE void pack_block(const T* weights, int64_t depth_stride, int64_t column_stride,
+                               int64_t depth, int64_t columns, T* packed, int64_t width) {
+  constexpr int L = kLanes<T>;
+  Vec<T> block[L] = {};
+  if (column_stride == 1) {
+    for (int i = 0; i < L && i < depth; ++i)
+      block[i] = load_first(weights + i * depth_stride, columns);
+  } else {
+    for (int i = 0; i < L; ++i) {
+      block[i] = i < columns ? load_first(weights + i * column_stride, depth) : Vec<T>{};
+    }
+    transpose<T>(block);
+  }
+  for (int i = 0; i < L && i < depth; ++i) store(packed + i * width, block[i]);
+}
+
+// Packs the weights whose element (k, column) is weights[k * depth_stride + column *
+// column_stride], one of the strides being 1, as the depths from first_depth on of panels that are
+// panel_depth deep.
 template <class T>
 void pack_panels(const T* weights, int64_t depth_stride, int64_t column_stride, int64_t depth,
-                 int64_t columns, T* packed) {
-  for (int64_t first = 0; first < columns; first += kPanelColumns<T>) {
-    const int64_t here = columns - first < kPanelColumns<T> ? columns - first : kPanelColumns<T>;
-    const int64_t width = divide_up(here, kLanes<T>) * kLanes<T>;
-    const T* source = weights + first * column_stride;
-    for (int64_t column = 0; column < width; ++column) {
-      for (int64_t k = 0; k < depth; ++k) {
-        packed[k * width + column] =
-            column < here ? source[k * depth_stride + column * column_stride] : T(0);
+                 int64_t columns, T* packed, int64_t first_depth, int64_t panel_depth) {
+  constexpr int L = kLanes<T>;
+  const PanelCut<T> cut{columns};
+  for (int64_t panel = 0; panel < cut.panels; ++panel) {
+    const int64_t first = cut.begin(panel), here = cut.columns_of(panel);
+    const int64_t width = cut.vectors_of(panel) * L;
+    for (int64_t k = 0; k < depth; k += L) {
+      for (int64_t column = 0; column < here; column += L) {
+        const T* source = weights + k * depth_stride + (first + column) * column_stride;
+        T* target = packed + (first_depth + k) * width + column;
+        if (depth - k >= L && here - column >= L) {
+          pack_block(source, depth_stride, column_stride, L, L, target, width);
+        } else {
+          pack_block(source, depth_stride, column_stride, depth - k, here - column, target, width);
+        }
       }
     }
-    packed += depth * width;
+    packed += panel_depth * width;
   }
 }
 
-// One register tile: ROWS rows, VECTORS vectors of columns of which the first `columns` exist.
+// Rows that enter a product, `depth` elements each, `stride` apart.
+template <class T>
+struct Rows {
+  const T* data;
+  int64_t stride;
+  int64_t depth;
+
+  ROTCELL_INLINE Rows from(int64_t row) const { return {data + row * stride, stride, depth}; }
+};
+
+// The rows that a product is added to: `stride` 0 for a bias, the same for all; no data for zero.
+template <class T>
+struct Addend {
+  const T* data;
+  int64_t stride;
+};
+
+// One register tile: ROWS rows of [first, second] times VECTORS vectors of columns, of which
+// `columns` exist.
 template <class T, int ROWS, int VECTORS>
-void multiply_tile(const T* rows,  // [ROWS, depth], row stride row_stride
-                   int64_t row_stride,
-                   const T* panel,  // [depth, VECTORS * kLanes]
-                   int64_t depth,
+void multiply_tile(Rows<T> first, Rows<T> second,
+                   const T* panel,  // [first.depth + second.depth, VECTORS * kLanes]
+                   Addend<T> addend,
                    T* result,  // [ROWS, columns], row stride result_stride
-                   int64_t result_stride, int64_t columns, bool accumulate) {
+                   int64_t result_stride, int64_t columns) {
   constexpr int L = kLanes<T>;
   Vec<T> sum[ROWS][VECTORS];
+#pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r) {
+#pragma GCC unroll 8
     for (int v = 0; v < VECTORS; ++v) {
-      sum[r][v] =
-          accumulate ? load_first(result + r * result_stride + v * L, columns - v * L) : Vec<T>{};
+      sum[r][v] = addend.data ? load_first(addend.data + r * addend.stride + v * L, columns - v * L)
+                              : Vec<T>{};
     }
   }
-  for (int64_t k = 0; k < depth; ++k) {
-    Vec<T> weight[VECTORS];
-    for (int v = 0; v < VECTORS; ++v) weight[v] = load(panel + v * L);
-    for (int r = 0; r < ROWS; ++r) {
-      const Vec<T> x = broadcast(rows[r * row_stride + k]);
-      for (int v = 0; v < VECTORS; ++v) sum[r][v] += x * weight[v];
+  Rows<T> rows = first;
+  for (int part = 0; part < 2; ++part, rows = second) {
+    for (int64_t k = 0; k < rows.depth; ++k) {
+      Vec<T> weight[VECTORS];
+#pragma GCC unroll 8
+      for (int v = 0; v < VECTORS; ++v) weight[v] = load(panel + v * L);
+#pragma GCC unroll 8
+      for (int r = 0; r < ROWS; ++r) {
+        const Vec<T> x = broadcast(rows.data[r * rows.stride + k]);
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; ++v) sum[r][v] += x * weight[v];
+      }
+      panel += VECTORS * L;
     }
-    panel += VECTORS * L;
   }
+#pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r) {
+#pragma GCC unroll 8
     for (int v = 0; v < VECTORS; ++v) {
       store_first(result + r * result_stride + v * L, sum[r][v], columns - v * L);
     }
@@ -88,44 +155,88 @@ void multiply_tile(const T* rows,  // [ROWS, depth], row stride row_stride
 }
 
 template <class T>
-using TileFunction = void (*)(const T*, int64_t, const T*, int64_t, T*, int64_t, int64_t, bool);
+using TileFunction = void (*)(Rows<T>, Rows<T>, const T*, Addend<T>, T*, int64_t, int64_t);
 
-// Tile functions by number of rows and vectors, each minus one.
-template <class T, int ROWS, int... V>
-constexpr TileFunction<T> tile_function(int vectors, std::integer_sequence<int, V...>) {
-  constexpr TileFunction<T> table[] = {multiply_tile<T, ROWS, V + 1>...};
-  return table[vectors - 1];
+// The tile function for a number of rows and vectors.
+template <class T, int... RV>
+TileFunction<T> tile_function(int rows, int vectors, std::integer_sequence<int, RV...>) {
+  static constexpr TileFunction<T> table[] = {
+      multiply_tile<T, RV / Tile::kVectors + 1, RV % Tile::kVectors + 1>...};
+  return table[(rows - 1) * Tile::kVectors + vectors - 1];
 }
 
-template <class T, int... R>
-constexpr TileFunction<T> tile_function(int rows, int vectors, std::integer_sequence<int, R...>) {
-  using Vectors = std::make_integer_sequence<int, Tile::kVectors>;
-  TileFunction<T> found = nullptr;
-  ((rows == R + 1 ? void(found = tile_function<T, R + 1>(vectors, Vectors{})) : void()), ...);
-  return found;
-}
-
-// result (+)= rows x panels.
-template <class T>
-void multiply(const T* rows,  // [row_count, panels.depth], row stride row_stride
-              int64_t row_stride, int64_t row_count, const Panels<T>& panels,
-              T* result,  // [row_count, panels.columns], row stride result_stride
-              int64_t result_stride, bool accumulate) {
-  using RowCounts = std::make_integer_sequence<int, Tile::kRows>;
-  const T* panel = panels.data;
-  for (int64_t first = 0; first < panels.columns; first += kPanelColumns<T>) {
-    const int64_t left = panels.columns - first;
-    const int64_t columns = left < kPanelColumns<T> ? left : kPanelColumns<T>;
-    const int vectors = static_cast<int>(divide_up(columns, kLanes<T>));
-    for (int64_t row = 0; row < row_count; row += Tile::kRows) {
-      const int tile_rows =
-          static_cast<int>(row_count - row < Tile::kRows ? row_count - row : Tile::kRows);
-      tile_function<T>(tile_rows, vectors, RowCounts{})(
-          rows + row * row_stride, row_stride, panel, panels.depth,
-          result + row * result_stride + first, result_stride, columns, accumulate);
+// A single row times PANELS full panels at once: one panel alone has too few sums to hide the time
+// that a multiplication takes.
+template <class T, int PANELS>
+void multiply_row(const Rows<T>& first, const Rows<T>& second, const T* panel,
+                  int64_t panel_elements, const T* addend, T* result) {
+  constexpr int L = kLanes<T>, VECTORS = Tile::kVectors;
+  Vec<T> sum[PANELS][VECTORS];
+#pragma GCC unroll 8
+  for (int p = 0; p < PANELS; ++p) {
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; ++v) {
+      sum[p][v] = addend ? load(addend + (p * VECTORS + v) * L) : Vec<T>{};
     }
-    panel += panels.depth * vectors * kLanes<T>;
   }
+  Rows<T> row = first;
+  for (int part = 0; part < 2; ++part, row = second) {
+    for (int64_t k = 0; k < row.depth; ++k) {
+      const Vec<T> x = broadcast(row.data[k]);
+#pragma GCC unroll 8
+      for (int p = 0; p < PANELS; ++p) {
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; ++v) sum[p][v] += x * load(panel + p * panel_elements + v * L);
+      }
+      panel += VECTORS * L;
+    }
+  }
+#pragma GCC unroll 8
+  for (int p = 0; p < PANELS; ++p) {
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; ++v) store(result + (p * VECTORS + v) * L, sum[p][v]);
+  }
+}
+
+// result = addend + [first, second] x panels, where a row of [first, second] is a row of `first`
+// followed by one of `second`; the panels have the depth of both.
+template <class T>
+void multiply(const Rows<T>& first, const Rows<T>& second, int64_t row_count,
+              const Panels<T>& panels, Addend<T> addend,
+              T* result,  // [row_count, panels.columns], row stride result_stride
+              int64_t result_stride) {
+  using TileShapes = std::make_integer_sequence<int, Tile::kRows * Tile::kVectors>;
+  if (row_count <= 0) return;
+  const PanelCut<T> cut{panels.columns};
+  int64_t done = 0;  // panels
+  if (row_count == 1 && cut.columns == cut.panels * Tile::kVectors * kLanes<T>) {
+    constexpr int kPanels = 4;
+    const int64_t elements = panels.depth * Tile::kVectors * kLanes<T>;
+    for (; done + kPanels <= cut.panels; done += kPanels) {
+      const int64_t column = cut.begin(done);
+      multiply_row<T, kPanels>(first, second, panels.data + panels.depth * column, elements,
+                               addend.data ? addend.data + column : nullptr, result + column);
+    }
+  }
+  for (; done < cut.panels; ++done) {
+    const int64_t column = cut.begin(done);
+    const T* panel = panels.data + panels.depth * column;
+    for (int64_t row = 0; row < row_count; row += Tile::kRows) {
+      const int64_t rows_left = row_count - row;
+      const int rows = static_cast<int>(rows_left < Tile::kRows ? rows_left : Tile::kRows);
+      tile_function<T>(rows, cut.vectors_of(done), TileShapes{})(
+          first.from(row), second.from(row), panel,
+          {addend.data ? addend.data + row * addend.stride + column : nullptr, addend.stride},
+          result + row * result_stride + column, result_stride, cut.columns_of(done));
+    }
+  }
+}
+
+// result = addend + rows x panels.
+template <class T>
+void multiply(const Rows<T>& rows, int64_t row_count, const Panels<T>& panels, Addend<T> addend,
+              T* result, int64_t result_stride) {
+  multiply(rows, Rows<T>{rows.data, 0, 0}, row_count, panels, addend, result, result_stride);
 }
 
 }  // namespace rotcell::cpu::ROTCELL_ISA

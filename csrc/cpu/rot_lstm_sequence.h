@@ -11,34 +11,42 @@ namespace rotcell::cpu::ROTCELL_ISA {
 template <class T>
 struct RotLstmSequence {
   using Cell = RotLstmCell<VectorMath<T>>;
-  using Rows = RotLstmRows;
+  using Gates = RotLstmRows;
   using P = Pair<Vec<T>>;
 
   static void forward(const LstmForward<T>& p, RowRange rows) {
-    const int64_t gate_rows = Rows::count(p.hidden);
-    const Panels<T> recurrent{p.recurrent, p.outputs, gate_rows};
+    const int64_t gate_rows = Gates::count(p.hidden);
+    const Panels<T> weights{p.weights, p.inputs + p.outputs, gate_rows};
     const Panels<T> projection{p.projection, p.hidden, p.outputs};
+    const bool gates_are_kept = p.save || !p.x;
+    const auto gate_row = [&](int64_t token, int64_t row) {
+      return p.gates + (gates_are_kept ? token + row : row) * gate_rows;
+    };
     const auto cell_row = [&](int64_t token, int64_t row) {
       return p.cells + (p.save ? token + row : row) * p.hidden;
     };
     for (int64_t position = 0; position < p.steps.count; ++position) {
       const RowStep s = row_step(p.steps, rows, position);
+      const auto preactivations = [&](const T* h_prev, int64_t begin, int64_t end) {
+        T* gates = gate_row(s.token, begin);
+        const Rows<T> x{p.x + (s.token + begin) * p.inputs, p.inputs, p.inputs};
+        const Rows<T> h{h_prev + begin * p.outputs, p.outputs, p.outputs};
+        const Addend<T> start = p.x ? Addend<T>{p.bias, 0} : Addend<T>{gates, gate_rows};
+        multiply(x, h, end - begin, weights, start, gates, gate_rows);
+      };
+      preactivations(p.out + s.token_before * p.outputs, s.begin, s.carried_end);
+      preactivations(p.h0, s.carried_end, s.end);
       T* out = p.out + s.token * p.outputs;
-      T* gates = p.gates + s.token * gate_rows;
-      multiply(p.out + (s.token_before + s.begin) * p.outputs, p.outputs, s.carried_end - s.begin,
-               recurrent, gates + s.begin * gate_rows, gate_rows, true);
-      multiply(p.h0 + s.carried_end * p.outputs, p.outputs, s.end - s.carried_end, recurrent,
-               gates + s.carried_end * gate_rows, gate_rows, true);
       T* hidden = p.projection ? p.unprojected : out;
       for (int64_t row = s.begin; row < s.end; ++row) {
         const T* c_prev =
             row < s.carried_end ? cell_row(s.token_before, row) : p.c0 + row * p.hidden;
-        forward_row(p.hidden, p.save, gates + row * gate_rows, c_prev, cell_row(s.token, row),
+        forward_row(p.hidden, p.save, gate_row(s.token, row), c_prev, cell_row(s.token, row),
                     hidden + row * p.hidden);
       }
       if (p.projection) {
-        multiply(hidden + s.begin * p.hidden, p.hidden, s.end - s.begin, projection,
-                 out + s.begin * p.outputs, p.outputs, false);
+        multiply(Rows<T>{hidden + s.begin * p.hidden, p.hidden, p.hidden}, s.end - s.begin,
+                 projection, Addend<T>{}, out + s.begin * p.outputs, p.outputs);
       }
       const int64_t finished = s.end - s.finished_begin;
       copy_rows(out + s.finished_begin * p.outputs, p.h_n + s.finished_begin * p.outputs, finished,
@@ -49,19 +57,21 @@ struct RotLstmSequence {
   }
 
   static void backward(const LstmBackward<T>& p, RowRange rows) {
-    const int64_t gate_rows = Rows::count(p.hidden);
+    const int64_t gate_rows = Gates::count(p.hidden);
     const Panels<T> recurrent{p.recurrent, gate_rows, p.outputs};
+    const Panels<T> input{p.input, gate_rows, p.inputs};
     const Panels<T> projection{p.projection, p.outputs, p.hidden};
     for (int64_t position = p.steps.count - 1; position >= 0; --position) {
       const RowStep s = row_step(p.steps, rows, position);
+      const int64_t count = s.end - s.begin;
       if (p.projection) {
         T* grad_projected = p.grad_projected + s.token * p.outputs;
         for (int64_t row = s.begin; row < s.end; ++row) {
           add_rows(p.grad_h + row * p.outputs, grad_out_row(p, s.token + row),
                    grad_projected + row * p.outputs, p.outputs);
         }
-        multiply(grad_projected + s.begin * p.outputs, p.outputs, s.end - s.begin, projection,
-                 p.grad_unprojected + s.begin * p.hidden, p.hidden, false);
+        multiply(Rows<T>{grad_projected + s.begin * p.outputs, p.outputs, p.outputs}, count,
+                 projection, Addend<T>{}, p.grad_unprojected + s.begin * p.hidden, p.hidden);
       }
       for (int64_t row = s.begin; row < s.end; ++row) {
         const int64_t token = s.token + row;
@@ -74,8 +84,14 @@ struct RotLstmSequence {
                      p.grad_c + row * p.hidden, p.grad_gates + token * gate_rows,
                      p.projection ? p.unprojected + token * p.hidden : nullptr);
       }
-      multiply(p.grad_gates + (s.token + s.begin) * gate_rows, gate_rows, s.end - s.begin,
-               recurrent, p.grad_h + s.begin * p.outputs, p.outputs, false);
+      const int64_t first_token = s.token + s.begin;
+      const Rows<T> grad_gates{p.grad_gates + first_token * gate_rows, gate_rows, gate_rows};
+      multiply(grad_gates, count, recurrent, Addend<T>{}, p.grad_h + s.begin * p.outputs,
+               p.outputs);
+      if (p.input) {
+        multiply(grad_gates, count, input, Addend<T>{}, p.grad_x + first_token * p.inputs,
+                 p.inputs);
+      }
     }
   }
 
@@ -88,11 +104,11 @@ struct RotLstmSequence {
     for (int64_t i = 0; i < width; ++i) sum[i] = b ? a[i] + b[i] : a[i];
   }
 
-  static ROTCELL_INLINE T* gate(T* gates, Rows::Gate which, int64_t hidden) {
-    return gates + Rows::offset(which, hidden);
+  static ROTCELL_INLINE T* gate(T* gates, Gates::Gate which, int64_t hidden) {
+    return gates + Gates::offset(which, hidden);
   }
-  static ROTCELL_INLINE const T* gate(const T* gates, Rows::Gate which, int64_t hidden) {
-    return gates + Rows::offset(which, hidden);
+  static ROTCELL_INLINE const T* gate(const T* gates, Gates::Gate which, int64_t hidden) {
+    return gates + Gates::offset(which, hidden);
   }
 
   static void forward_row(int64_t hidden, bool save,
@@ -102,13 +118,13 @@ struct RotLstmSequence {
                           T* h              // [H]
   ) {
     for_pairs<T>(hidden, [&](int64_t unit, int64_t units, int64_t angles) ROTCELL_LAMBDA_INLINE {
-      const auto preactivation = [&](Rows::Gate which) {
+      const auto preactivation = [&](Gates::Gate which) {
         return load_pairs(gate(gates, which, hidden) + unit, units);
       };
-      T* rot = gates + Rows::angles(hidden) + unit / 2;
-      const auto a = Cell::activate({preactivation(Rows::kInput), preactivation(Rows::kForget),
-                                     preactivation(Rows::kCandidate), preactivation(Rows::kOutput),
-                                     load_angles(rot, angles)});
+      T* rot = gates + Gates::angles(hidden) + unit / 2;
+      const auto a = Cell::activate({preactivation(Gates::kInput), preactivation(Gates::kForget),
+                                     preactivation(Gates::kCandidate),
+                                     preactivation(Gates::kOutput), load_angles(rot, angles)});
       const P c_new = Cell::next_cell(a, load_pairs(c_prev + unit, units));
       store_pairs(c + unit, c_new, units);
       store_pairs(h + unit, Cell::output(a, c_new), units);
@@ -127,12 +143,12 @@ struct RotLstmSequence {
                            T* h                // [H]: the output again, or null: not wanted
   ) {
     for_pairs<T>(hidden, [&](int64_t unit, int64_t units, int64_t angles) ROTCELL_LAMBDA_INLINE {
-      const auto activation = [&](Rows::Gate which) {
+      const auto activation = [&](Gates::Gate which) {
         return load_pairs(gate(gates, which, hidden) + unit, units);
       };
-      const typename Cell::Gates a = {activation(Rows::kInput), activation(Rows::kForget),
-                                      activation(Rows::kCandidate), activation(Rows::kOutput),
-                                      load_first(gates + Rows::angles(hidden) + unit / 2, angles)};
+      const typename Cell::Gates a = {activation(Gates::kInput), activation(Gates::kForget),
+                                      activation(Gates::kCandidate), activation(Gates::kOutput),
+                                      load_first(gates + Gates::angles(hidden) + unit / 2, angles)};
       const P c_here = load_pairs(c + unit, units);
       P dh = load_pairs(grad_h + unit, units);
       if (grad_out) dh = dh + load_pairs(grad_out + unit, units);
@@ -146,11 +162,11 @@ struct RotLstmSequence {
 
   static ROTCELL_INLINE void store_gates(T* gates, const typename Cell::Gates& a, int64_t hidden,
                                          int64_t unit, int64_t units, int64_t angles) {
-    store_pairs(gate(gates, Rows::kInput, hidden) + unit, a.i, units);
-    store_pairs(gate(gates, Rows::kForget, hidden) + unit, a.f, units);
-    store_pairs(gate(gates, Rows::kCandidate, hidden) + unit, a.g, units);
-    store_pairs(gate(gates, Rows::kOutput, hidden) + unit, a.o, units);
-    store_first(gates + Rows::angles(hidden) + unit / 2, a.rot, angles);
+    store_pairs(gate(gates, Gates::kInput, hidden) + unit, a.i, units);
+    store_pairs(gate(gates, Gates::kForget, hidden) + unit, a.f, units);
+    store_pairs(gate(gates, Gates::kCandidate, hidden) + unit, a.g, units);
+    store_pairs(gate(gates, Gates::kOutput, hidden) + unit, a.o, units);
+    store_first(gates + Gates::angles(hidden) + unit / 2, a.rot, angles);
   }
 };
 

@@ -123,6 +123,44 @@ ROTCELL_INLINE void store_first(T* p, Vec<T> v, int64_t n) {
 #endif
 }
 
+// x, but at least low and at most high; NaN stays NaN (the instructions return their second operand
+// then).
+template <class T>
+ROTCELL_INLINE Vec<T> clamp(Vec<T> x, T low, T high) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) {
+    return _mm512_min_ps(broadcast(high), _mm512_max_ps(broadcast(low), x));
+  } else {
+    return _mm512_min_pd(broadcast(high), _mm512_max_pd(broadcast(low), x));
+  }
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) {
+    return _mm256_min_ps(broadcast(high), _mm256_max_ps(broadcast(low), x));
+  } else {
+    return _mm256_min_pd(broadcast(high), _mm256_max_pd(broadcast(low), x));
+  }
+#else
+  x = x < broadcast(low) ? broadcast(low) : x;
+  return x > broadcast(high) ? broadcast(high) : x;
+#endif
+}
+
+// a / b for b >= 1, infinity included. AVX-512 divides slowly: there an estimate of 1 / b and one
+// Newton step are good to the last bit or so of a float in a third of the time.
+template <class T>
+ROTCELL_INLINE Vec<T> divide(Vec<T> a, Vec<T> b) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) {
+    const __m512 estimate = _mm512_rcp14_ps(b);
+    const __m512 error = _mm512_fnmadd_ps(b, estimate, _mm512_set1_ps(1.0f));
+    const __mmask16 finite =
+        _mm512_cmp_ps_mask(b, _mm512_set1_ps(0x1p126f), _CMP_NGT_UQ);  // or NaN
+    return a * _mm512_maskz_fmadd_ps(finite, estimate, error, estimate);
+  }
+#endif
+  return a / b;
+}
+
 // Lane i of the result is lane I[i] of the vectors a, b laid end to end.
 template <class T, int... I>
 ROTCELL_INLINE Vec<T> shuffle(Vec<T> a, Vec<T> b, std::integer_sequence<int, I...>) {
@@ -131,6 +169,30 @@ ROTCELL_INLINE Vec<T> shuffle(Vec<T> a, Vec<T> b, std::integer_sequence<int, I..
 #else
   return __builtin_shuffle(a, b, Bits<T>{I...});
 #endif
+}
+
+// Turns the L vectors of an L x L block into its columns: swaps the off-diagonal quarters of all
+// blocks of 2, then of 4, and so on.
+template <class T, int HALF, int... I>
+ROTCELL_INLINE void transpose_blocks(Vec<T> (&rows)[kLanes<T>], std::integer_sequence<int, I...>) {
+  constexpr int L = kLanes<T>;
+#pragma GCC unroll 16
+  for (int i = 0; i < L; ++i) {
+    if (i & HALF) continue;
+    const Vec<T> upper = rows[i], lower = rows[i + HALF];
+    rows[i] =
+        shuffle<T>(upper, lower, std::integer_sequence<int, (I & HALF ? L + (I ^ HALF) : I)...>{});
+    rows[i + HALF] =
+        shuffle<T>(upper, lower, std::integer_sequence<int, (I & HALF ? L + I : I ^ HALF)...>{});
+  }
+  if constexpr (2 * HALF < L) {
+    transpose_blocks<T, 2 * HALF>(rows, std::integer_sequence<int, I...>{});
+  }
+}
+
+template <class T>
+ROTCELL_INLINE void transpose(Vec<T> (&rows)[kLanes<T>]) {
+  transpose_blocks<T, 1>(rows, std::make_integer_sequence<int, kLanes<T>>{});
 }
 
 // Units lie in memory one after the other; the cell wants the even and the odd ones of its pairs

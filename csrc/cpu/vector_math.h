@@ -55,17 +55,17 @@ struct VectorMath {
   static ROTCELL_INLINE Value constant(double x) { return broadcast(static_cast<T>(x)); }
 
   static ROTCELL_INLINE Value sigmoid(Value x) {
-    const Exp2 e =
-        exp2_parts(clamp(x * constant(-kLog2E), -C::exponent_bias + 1, C::exponent_bias + 1));
-    return constant(1) / (constant(1) + e.scale * (constant(1) + e.rest));
+    const Exp2 e = exp2_parts(
+        clamp<T>(x * constant(-kLog2E), T(1 - C::exponent_bias), T(1 + C::exponent_bias)));
+    return divide<T>(constant(1), constant(1) + e.scale * (constant(1) + e.rest));
   }
 
   static ROTCELL_INLINE Value tanh(Value x) {
     const Exp2 e =
-        exp2_parts(clamp(x * constant(2 * kLog2E), -C::tanh_saturates, C::tanh_saturates));
-    const Value expm1 =
-        e.scale * e.rest + (e.scale - constant(1));  // keeps the digits of a small x
-    return expm1 / (expm1 + constant(2));
+        exp2_parts(clamp<T>(x * constant(2 * kLog2E), -C::tanh_saturates, C::tanh_saturates));
+    // 2^n rest + (2^n - 1), not 2^n (1 + rest) - 1: keeps the digits of a small x.
+    const Value expm1 = e.scale * e.rest + (e.scale - constant(1));
+    return divide<T>(expm1, expm1 + constant(2));
   }
 
   // Exact at s = 0: sin 0 = 0 and cos 0 = 1, so a rotation that is off changes nothing.
@@ -91,15 +91,10 @@ struct VectorMath {
   static ROTCELL_INLINE Exp2 exp2_parts(Value y) {
     const Value shifted = y + constant(C::round_shift);
     const Value r = y - (shifted - constant(C::round_shift));
-    const Bits<T> n =
-        reinterpret_cast<Bits<T>>(shifted) - reinterpret_cast<Bits<T>>(constant(C::round_shift));
-    const Bits<T> scale = (n + C::exponent_bias) << C::mantissa_bits;
-    return {reinterpret_cast<Value>(scale), polynomial(C::exp2, r) * r};
-  }
-
-  static ROTCELL_INLINE Value clamp(Value x, double low, double high) {
-    x = x < constant(low) ? constant(low) : x;
-    return x > constant(high) ? constant(high) : x;
+    // n stands in the lowest bits of `shifted`; what is above them is shifted out.
+    const Bits<T> exponent = reinterpret_cast<Bits<T>>(shifted) << C::mantissa_bits;
+    return {reinterpret_cast<Value>(exponent + reinterpret_cast<Bits<T>>(constant(1))),
+            polynomial(C::exp2, r) * r};
   }
 
   template <int N>

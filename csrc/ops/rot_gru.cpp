@@ -40,22 +40,31 @@ ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::
                       const at::Tensor& bias, bool save) {
   const cpu::Kernels<T>& kernels = cpu::kernels<T>();
   const auto options = w_ih.options();
+  const bool by_step = products_with_input_by_step(sizes.batch);
   // The state runs through h_n from piece to piece.
   ForwardResult result{at::empty({sizes.tokens, sizes.hidden}, options), h0.clone(),
                        at::empty({0}, options)};
-  if (save)
-    result.gates = at::empty({0, sizes.gate_rows}, options);  // for a sequence without tokens
-  const at::Tensor recurrent = packed(kernels.gru_forward_weights, w_hh);
+  const at::Tensor weights =
+      packed(kernels.gru_forward_weights, by_step ? w_ih : at::Tensor(), w_hh);
   const at::Tensor rotated = at::empty({sizes.batch, sizes.hidden}, options);
+  at::Tensor gates = by_step || save
+                         ? at::empty({save ? sizes.tokens : sizes.batch, sizes.gate_rows}, options)
+                         : at::Tensor();
 
   const int64_t max_tokens = save ? SequenceSteps::kNoLimit : kPieceElements / sizes.gate_rows;
   steps.for_pieces(max_tokens, [&](const SequenceSteps& piece, int64_t first_token) {
-    at::Tensor gates =
-        input_product(x.narrow(0, first_token, piece.tokens()).to(w_ih.scalar_type()), w_ih, bias);
+    const at::Tensor x_piece =
+        x.narrow(0, first_token, piece.tokens()).to(w_ih.scalar_type()).contiguous();
+    if (!by_step) gates = input_product(x_piece, w_ih, bias);
     cpu::GruForward<T> p{};
     p.steps = piece.view();
     p.hidden = sizes.hidden;
-    p.recurrent = recurrent.const_data_ptr<T>();
+    p.weights = weights.const_data_ptr<T>();
+    if (by_step) {
+      p.inputs = x.size(1);
+      p.x = x_piece.const_data_ptr<T>();
+      p.bias = data_or_null<T>(bias);
+    }
     p.h0 = p.h_n = result.h_n.data_ptr<T>();
     p.gates = gates.data_ptr<T>();
     p.out = result.out.data_ptr<T>() + first_token * sizes.hidden;
@@ -63,8 +72,8 @@ ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::
     p.save = save;
     for_row_ranges(piece, kernels.row_tile, sizes.multiplications_per_token(),
                    [&](cpu::RowRange rows) { kernels.gru_forward(p, rows); });
-    if (save) result.gates = gates;
   });
+  if (save) result.gates = gates;
   return result;
 }
 
@@ -96,26 +105,32 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   const cpu::Kernels<T>& kernels = cpu::kernels<T>();
   const auto options = x.options();
   const auto none = [&] { return at::empty({0}, options); };  // no two outputs may be one tensor
+  const bool grad_x_by_step = x_wanted && products_with_input_by_step(sizes.batch);
   const at::Tensor recurrent = packed(kernels.gru_backward_weights, w_hh);
+  const at::Tensor input = packed(kernels.backward_weights, grad_x_by_step ? w_ih : at::Tensor());
   BackwardResult grad{none(), grad_h_n.defined() ? grad_h_n.clone() : at::zeros_like(h0), none(),
                       none(), none()};
   at::Tensor grad_gates = at::empty({sizes.tokens, sizes.gate_rows}, options);
   at::Tensor rotated = at::empty({sizes.tokens, sizes.hidden}, options);
+  if (grad_x_by_step) grad.x = at::empty(x.sizes(), options);
   cpu::GruBackward<T> p{};
   p.steps = steps.view();
+  p.inputs = x.size(1);
   p.hidden = sizes.hidden;
   p.recurrent = recurrent.const_data_ptr<T>();
+  p.input = data_or_null<T>(input);
   p.h0 = h0.const_data_ptr<T>();
   p.gates = gates.const_data_ptr<T>();
   p.out = out.const_data_ptr<T>();
   p.grad_out = data_or_null<T>(grad_out);
   p.grad_h = grad.h0.data_ptr<T>();
   p.grad_gates = grad_gates.data_ptr<T>();
+  p.grad_x = grad_x_by_step ? grad.x.data_ptr<T>() : nullptr;
   p.rotated = rotated.data_ptr<T>();
   for_row_ranges(steps, kernels.row_tile, sizes.multiplications_per_token(),
                  [&](cpu::RowRange rows) { kernels.gru_backward(p, rows); });
 
-  if (x_wanted) grad.x = at::mm(grad_gates, w_ih);
+  if (x_wanted && !grad_x_by_step) grad.x = at::mm(grad_gates, w_ih);
   if (weights_wanted) {
     grad.w_ih = at::mm(grad_gates.t(), x);
     grad.bias = grad_gates.sum(0);

@@ -44,28 +44,35 @@ ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::
                       bool save) {
   const cpu::Kernels<T>& kernels = cpu::kernels<T>();
   const auto options = w_ih.options();
+  const bool by_step = products_with_input_by_step(sizes.batch);
   // The state runs through h_n and c_n from piece to piece.
   ForwardResult result{at::empty({sizes.tokens, sizes.outputs}, options), h0.clone(), c0.clone(),
                        at::empty({0}, options), at::empty({0}, options)};
-  if (save) {
-    result.gates = at::empty({0, sizes.gate_rows}, options);  // for a sequence without tokens
-    result.cells = at::empty({sizes.tokens, sizes.hidden}, options);
-  }
-  const at::Tensor recurrent = packed(kernels.forward_weights, w_hh);
-  const at::Tensor projection = packed(kernels.forward_weights, w_hr);
+  if (save) result.cells = at::empty({sizes.tokens, sizes.hidden}, options);
+  const at::Tensor weights = packed(kernels.forward_weights, by_step ? w_ih : at::Tensor(), w_hh);
+  const at::Tensor projection = packed(kernels.forward_weights, at::Tensor(), w_hr);
   const at::Tensor unprojected =
       w_hr.defined() ? at::empty({sizes.batch, sizes.hidden}, options) : at::Tensor();
+  at::Tensor gates = by_step || save
+                         ? at::empty({save ? sizes.tokens : sizes.batch, sizes.gate_rows}, options)
+                         : at::Tensor();
 
   const int64_t max_tokens = save ? SequenceSteps::kNoLimit : kPieceElements / sizes.gate_rows;
   steps.for_pieces(max_tokens, [&](const SequenceSteps& piece, int64_t first_token) {
-    at::Tensor gates =
-        input_product(x.narrow(0, first_token, piece.tokens()).to(w_ih.scalar_type()), w_ih, bias);
+    const at::Tensor x_piece =
+        x.narrow(0, first_token, piece.tokens()).to(w_ih.scalar_type()).contiguous();
+    if (!by_step) gates = input_product(x_piece, w_ih, bias);
     cpu::LstmForward<T> p{};
     p.steps = piece.view();
     p.hidden = sizes.hidden;
     p.outputs = sizes.outputs;
-    p.recurrent = recurrent.const_data_ptr<T>();
+    p.weights = weights.const_data_ptr<T>();
     p.projection = data_or_null<T>(projection);
+    if (by_step) {
+      p.inputs = x.size(1);
+      p.x = x_piece.const_data_ptr<T>();
+      p.bias = data_or_null<T>(bias);
+    }
     p.h0 = p.h_n = result.h_n.data_ptr<T>();
     p.c0 = p.c_n = result.c_n.data_ptr<T>();
     p.gates = gates.data_ptr<T>();
@@ -75,8 +82,8 @@ ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::
     p.save = save;
     for_row_ranges(piece, kernels.row_tile, sizes.multiplications_per_token(),
                    [&](cpu::RowRange rows) { kernels.lstm_forward(p, rows); });
-    if (save) result.gates = gates;
   });
+  if (save) result.gates = gates;
   return result;
 }
 
@@ -112,7 +119,9 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   const cpu::Kernels<T>& kernels = cpu::kernels<T>();
   const auto options = x.options();
   const auto none = [&] { return at::empty({0}, options); };  // no two outputs may be one tensor
+  const bool grad_x_by_step = x_wanted && products_with_input_by_step(sizes.batch);
   const at::Tensor recurrent = packed(kernels.backward_weights, w_hh);
+  const at::Tensor input = packed(kernels.backward_weights, grad_x_by_step ? w_ih : at::Tensor());
   const at::Tensor projection = packed(kernels.backward_weights, w_hr);
   BackwardResult grad{none(),
                       grad_h_n.defined() ? grad_h_n.clone() : at::zeros_like(h0),
@@ -128,11 +137,14 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
     unprojected = at::empty({sizes.tokens, sizes.hidden}, options);
     grad_unprojected = at::empty({sizes.batch, sizes.hidden}, options);
   }
+  if (grad_x_by_step) grad.x = at::empty(x.sizes(), options);
   cpu::LstmBackward<T> p{};
   p.steps = steps.view();
+  p.inputs = x.size(1);
   p.hidden = sizes.hidden;
   p.outputs = sizes.outputs;
   p.recurrent = recurrent.const_data_ptr<T>();
+  p.input = data_or_null<T>(input);
   p.projection = data_or_null<T>(projection);
   p.c0 = c0.const_data_ptr<T>();
   p.gates = gates.const_data_ptr<T>();
@@ -141,13 +153,14 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   p.grad_h = grad.h0.data_ptr<T>();
   p.grad_c = grad.c0.data_ptr<T>();
   p.grad_gates = grad_gates.data_ptr<T>();
+  p.grad_x = grad_x_by_step ? grad.x.data_ptr<T>() : nullptr;
   p.grad_projected = data_or_null<T>(grad_projected);
   p.unprojected = data_or_null<T>(unprojected);
   p.grad_unprojected = data_or_null<T>(grad_unprojected);
   for_row_ranges(steps, kernels.row_tile, sizes.multiplications_per_token(),
                  [&](cpu::RowRange rows) { kernels.lstm_backward(p, rows); });
 
-  if (x_wanted) grad.x = at::mm(grad_gates, w_ih);
+  if (x_wanted && !grad_x_by_step) grad.x = at::mm(grad_gates, w_ih);
   if (weights_wanted) {
     grad.w_ih = at::mm(grad_gates.t(), x);
     grad.w_hh = at::mm(grad_gates.t(), previous_hidden(out, h0, steps));

@@ -26,9 +26,20 @@ T* data_or_null(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
 }
 
-// Weights as a kernel wants them; undefined for undefined weights.
+// Weights as a kernel wants them; undefined for undefined weights. x_weights may be undefined.
 template <class T>
-at::Tensor packed(const cpu::WeightPacking<T>& packing, const at::Tensor& weights) {
+at::Tensor packed(const cpu::ForwardPacking<T>& packing, const at::Tensor& x_weights,
+                  const at::Tensor& weights) {
+  if (!weights.defined()) return {};
+  const int64_t rows = weights.size(0), depth = weights.size(1);
+  const int64_t x_depth = x_weights.defined() ? x_weights.size(1) : 0;
+  at::Tensor panels = at::empty({packing.elements(rows, x_depth, depth)}, weights.options());
+  packing.pack(data_or_null<T>(x_weights), weights.const_data_ptr<T>(), rows, x_depth, depth,
+               panels.template data_ptr<T>());
+  return panels;
+}
+template <class T>
+at::Tensor packed(const cpu::BackwardPacking<T>& packing, const at::Tensor& weights) {
   if (!weights.defined()) return {};
   const int64_t rows = weights.size(0), depth = weights.size(1);
   at::Tensor panels = at::empty({packing.elements(rows, depth)}, weights.options());
@@ -36,8 +47,13 @@ at::Tensor packed(const cpu::WeightPacking<T>& packing, const at::Tensor& weight
   return panels;
 }
 
-// Without a backward pass to save for, the input product is made in pieces of about this many
-// elements, which stay in the cache until they are used.
+// Whether the products with w_ih are made step by step in the kernel. With few rows a step they
+// would be slow there, and one product for all steps is better.
+inline bool products_with_input_by_step(int64_t batch) { return batch >= 8; }
+
+// A sequence that need not be kept for a backward pass is worked on in pieces, so that what is made
+// for all tokens of a piece (x in another type, its product) has about this many elements and stays
+// in the cache.
 constexpr int64_t kPieceElements = 1 << 18;
 
 // An error that names the argument unless the tensor has this shape, and the type and device of

@@ -21,7 +21,8 @@ using namespace rotcell;
 using namespace rotcell::cpu;
 
 struct Shape {
-  int64_t batch, steps, hidden, outputs;  // outputs == 0: no projection
+  int64_t batch, steps, inputs, hidden,
+      outputs;  // inputs == 0: product made before; outputs == 0: no projection
   bool packed, reverse;
 };
 
@@ -53,8 +54,16 @@ std::vector<T> random_values(int64_t count, int seed, double scale = 1) {
 }
 
 template <class T>
-std::vector<T> packed(const WeightPacking<T>& packing, const std::vector<T>& weights, int64_t rows,
-                      int64_t depth) {
+std::vector<T> packed(const ForwardPacking<T>& packing, const std::vector<T>& x_weights,
+                      const std::vector<T>& weights, int64_t rows, int64_t x_depth, int64_t depth) {
+  std::vector<T> panels(packing.elements(rows, x_depth, depth));
+  packing.pack(x_weights.data(), weights.data(), rows, x_depth, depth, panels.data());
+  return panels;
+}
+
+template <class T>
+std::vector<T> packed(const BackwardPacking<T>& packing, const std::vector<T>& weights,
+                      int64_t rows, int64_t depth) {
   std::vector<T> panels(packing.elements(rows, depth));
   packing.pack(weights.data(), rows, depth, panels.data());
   return panels;
@@ -89,13 +98,22 @@ Results<T> run_lstm(const Shape& shape, int64_t threads) {
   const auto h0 = random_values<T>(B * P, 4), c0 = random_values<T>(B * H, 5);
   std::vector<T> out(N * P), cells(N * H), h_n(B * P), c_n(B * H);
   std::vector<T> scratch(projected ? B * H : 0);
-  const auto recurrent = packed(kernels.forward_weights, w_hh, G, P);
-  const auto projection = packed(kernels.forward_weights, w_hr, P, H);
+  const int64_t I = shape.inputs;
+  const auto x = random_values<T>(N * I, 9), w_ih = random_values<T>(G * I, 10),
+             bias = random_values<T>(G, 11);
+  const auto weights = packed(kernels.forward_weights, w_ih, w_hh, G, I, P);
+  const auto projection = packed(kernels.forward_weights, {}, w_hr, P, 0, H);
   LstmForward<T> forward{};
   forward.steps = sequence.steps;
   forward.hidden = H;
   forward.outputs = P;
-  forward.recurrent = recurrent.data();
+  forward.weights = weights.data();
+  if (I > 0) {
+    forward.inputs = I;
+    forward.x = x.data();
+    forward.bias = bias.data();
+    inference_gates.resize(B * G);
+  }
   forward.projection = projected ? projection.data() : nullptr;
   forward.h0 = h0.data();
   forward.c0 = c0.data();
@@ -122,8 +140,13 @@ Results<T> run_lstm(const Shape& shape, int64_t threads) {
   std::vector<T> unprojected(projected ? N * H : 0);
   const auto recurrent_back = packed(kernels.backward_weights, w_hh, G, P);
   const auto projection_back = packed(kernels.backward_weights, w_hr, P, H);
+  const auto input_back = packed(kernels.backward_weights, w_ih, G, I);
+  std::vector<T> grad_x(N * I);
   LstmBackward<T> backward{};
   backward.steps = sequence.steps;
+  backward.inputs = I;
+  backward.input = I > 0 ? input_back.data() : nullptr;
+  backward.grad_x = I > 0 ? grad_x.data() : nullptr;
   backward.hidden = H;
   backward.outputs = P;
   backward.recurrent = recurrent_back.data();
@@ -139,7 +162,8 @@ Results<T> run_lstm(const Shape& shape, int64_t threads) {
   backward.unprojected = projected ? unprojected.data() : nullptr;
   backward.grad_unprojected = projected ? scratch.data() : nullptr;
   run(kernels.lstm_backward, backward, threads, kernels.row_tile);
-  return {out, h_n, c_n, gates, cells, inference_out, grad_h, grad_c, grad_gates, unprojected};
+  return {out,    h_n,    c_n,        gates,       cells, inference_out,
+          grad_h, grad_c, grad_gates, unprojected, grad_x};
 }
 
 template <class T>
@@ -154,11 +178,20 @@ Results<T> run_gru(const Shape& shape, int64_t threads) {
   auto inference_gates = gates;
   const auto h0 = random_values<T>(B * H, 4);
   std::vector<T> out(N * H), h_n(B * H), scratch(B * H);
-  const auto recurrent = packed(kernels.gru_forward_weights, w_hh, G, H);
+  const int64_t I = shape.inputs;
+  const auto x = random_values<T>(N * I, 9), w_ih = random_values<T>(G * I, 10),
+             bias = random_values<T>(G, 11);
+  const auto weights = packed(kernels.gru_forward_weights, w_ih, w_hh, G, I, H);
   GruForward<T> forward{};
   forward.steps = sequence.steps;
   forward.hidden = H;
-  forward.recurrent = recurrent.data();
+  forward.weights = weights.data();
+  if (I > 0) {
+    forward.inputs = I;
+    forward.x = x.data();
+    forward.bias = bias.data();
+    inference_gates.resize(B * G);
+  }
   forward.h0 = h0.data();
   forward.gates = gates.data();
   forward.out = out.data();
@@ -178,8 +211,13 @@ Results<T> run_gru(const Shape& shape, int64_t threads) {
   auto grad_h = random_values<T>(B * H, 7);
   std::vector<T> grad_gates(N * G), rotated(N * H);
   const auto recurrent_back = packed(kernels.gru_backward_weights, w_hh, G, H);
+  const auto input_back = packed(kernels.backward_weights, w_ih, G, I);
+  std::vector<T> grad_x(N * I);
   GruBackward<T> backward{};
   backward.steps = sequence.steps;
+  backward.inputs = I;
+  backward.input = I > 0 ? input_back.data() : nullptr;
+  backward.grad_x = I > 0 ? grad_x.data() : nullptr;
   backward.hidden = H;
   backward.recurrent = recurrent_back.data();
   backward.h0 = h0.data();
@@ -190,7 +228,7 @@ Results<T> run_gru(const Shape& shape, int64_t threads) {
   backward.grad_gates = grad_gates.data();
   backward.rotated = rotated.data();
   run(kernels.gru_backward, backward, threads, kernels.row_tile);
-  return {out, h_n, gates, inference_out, grad_h, grad_gates, rotated};
+  return {out, h_n, gates, inference_out, grad_h, grad_gates, rotated, grad_x};
 }
 
 // The largest difference, relative to the largest value of each result; all inputs are of order 1,
@@ -222,8 +260,9 @@ double check(const char* cell, const Shape& shape, const RunFloat& in_float,
     ++failures;
     std::printf("FAILED %s B%lld T%lld H%lld P%lld%s%s: float against double %.2g, threads %.2g\n",
                 cell, static_cast<long long>(shape.batch), static_cast<long long>(shape.steps),
-                static_cast<long long>(shape.hidden), static_cast<long long>(shape.outputs),
-                shape.packed ? " packed" : "", shape.reverse ? " reverse" : "", rounding, threads);
+                static_cast<long long>(shape.inputs), static_cast<long long>(shape.hidden),
+                static_cast<long long>(shape.outputs), shape.packed ? " packed" : "",
+                shape.reverse ? " reverse" : "", rounding, threads);
   }
   return rounding;
 }
@@ -238,10 +277,11 @@ int main(int count, char** arguments) {
   int checked = 0;
   double worst = 0;
   for (const int64_t hidden : {1, 2, 3, 7, 8, 15, 16, 31, 32, 33, 50, 67}) {
-    for (const int64_t batch : {1, 2, 5, 6, 7, 13}) {
+    for (const int64_t batch : {1, 2, 5, 6, 8, 9, 13, 18}) {
       for (const bool packed : {false, true}) {
         for (const bool reverse : {false, true}) {
-          Shape shape{batch, 4, hidden, 0, packed, reverse};
+          const int64_t inputs = batch % 2 ? 0 : hidden + 3;
+          Shape shape{batch, 4, inputs, hidden, 0, packed, reverse};
           worst = std::max(worst, check("gru", shape, run_gru<float>, run_gru<double>));
           worst = std::max(worst, check("lstm", shape, run_lstm<float>, run_lstm<double>));
           checked += 2;
