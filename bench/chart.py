@@ -1,0 +1,201 @@
+"""Charts of result files, as PNG and SVG."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import machine
+from contestants import ROTCELL, TORCH
+from report import ratio_quartiles
+from work import CELLS, PASSES, Work
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLOURS = {"train": "#d1495b", "infer": "#00798c"}
+_PLAIN: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "rotcell",
+}
+_TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
+
+
+def missing() -> str | None:
+    """Say why no chart can be drawn, or None."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return "matplotlib is not installed (pip install 'rotcell[bench]')"
+    return None
+
+
+def draw_comparison(found: Mapping[str, Any], path: Path) -> list[Path]:
+    """Draw rotcell's time over torch's, a panel a cell, a line a work; return the files."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [row for row in found["rows"] if ratio_quartiles(row) is not None]
+    works = list({row["work"]["name"]: Work(**row["work"]) for row in rows}.values())
+    threads = sorted({row["threads"] for row in rows})
+    with pyplot.rc_context(_PLAIN):
+        height = 1.6 + len(works) * (0.22 + 0.11 * len(threads))
+        figure, panels = pyplot.subplots(
+            1, len(CELLS), figsize=(9, max(height, 3.0)), sharey=True, layout="constrained"
+        )
+        limits = _limits(rows)
+        for axes, cell in zip(panels, CELLS, strict=True):
+            _draw_panel(axes, [row for row in rows if row["cell"] == cell], works, threads)
+            axes.set_xlim(*limits)
+            axes.set_title(f"Rot{cell} against nn.{cell}", fontsize=11, loc="left")
+        panels[0].set_yticks(range(len(works)), [work.label() for work in works])
+        panels[0].set_ylim(len(works) - 0.5, -0.5)
+        _add_legend(figure, threads, found["settings"]["device"])
+        figure.supxlabel(
+            "time divided by torch's (bars: quartiles); left of 1 is faster\n"
+            f"{machine.summary(found['machine'])}, {found['settings']['dtype']}",
+            fontsize=9,
+            color="#444444",
+        )
+        return _save(figure, path)
+
+
+def _limits(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Hold all medians; a quartile that is far away may lie outside."""
+    medians = [found[1] for row in rows if (found := ratio_quartiles(row)) is not None]
+    return min([*medians, 0.5]) / 1.3, max([*medians, 1.2]) * 1.3
+
+
+def _draw_panel(
+    axes: Axes,
+    rows: Sequence[Mapping[str, Any]],
+    works: Sequence[Work],
+    threads: Sequence[int],
+) -> None:
+    places = {work.name: place for place, work in enumerate(works)}
+    lanes = [(passes, count) for passes in PASSES for count in threads]
+    axes.set_xscale("log")
+    axes.axvspan(1e-4, 1, color="#e9f3ea", zorder=0)
+    axes.axvline(1, color="#333333", linewidth=1.4, zorder=1)
+    for place in range(1, len(works)):
+        axes.axhline(place - 0.5, color="#cccccc", linewidth=0.6, zorder=1)
+    for row in rows:
+        lane = lanes.index((row["pass"], row["threads"]))
+        y = places[row["work"]["name"]] + (lane - (len(lanes) - 1) / 2) * 0.8 / len(lanes)
+        colour = _COLOURS[row["pass"]]
+        found = ratio_quartiles(row)
+        assert found is not None
+        q1, median, q3 = found
+        axes.plot((q1, q3), (y, y), color=colour, linewidth=2.2, alpha=0.45, zorder=2)
+        axes.plot(
+            median, y, color=colour, zorder=3, **_marker(threads.index(row["threads"]), colour)
+        )
+    axes.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
+    axes.minorticks_off()
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color="#dddddd", linewidth=0.6, zorder=0)
+
+
+def _marker(index: int, colour: str) -> dict[str, Any]:
+    """Open circles for the first number of threads, filled shapes for the others."""
+    shape = "ooDs^v"[min(index, 5)]
+    fill = "white" if index == 0 else colour
+    return {"marker": shape, "markersize": 5.5, "markerfacecolor": fill, "linestyle": "none"}
+
+
+def _add_legend(figure: Figure, threads: Sequence[int], device: str) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = []
+    for passes in PASSES:
+        for index, count in enumerate(threads):
+            colour = _COLOURS[passes]
+            label = passes
+            if device == "cpu":
+                label += f", {count} thread{'s' if count > 1 else ''}"
+            handles.append(Line2D([], [], color=colour, label=label, **_marker(index, colour)))
+    figure.legend(
+        handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, fontsize=9.5
+    )
+
+
+def draw_growth(found: Mapping[str, Any], path: Path) -> list[Path]:
+    """Draw time over each size that was varied, both axes logarithmic; return the files."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    styles = {
+        ("LSTM", ROTCELL): ("RotLSTM", "#d1495b", "-"),
+        ("LSTM", TORCH): ("nn.LSTM", "#d1495b", ":"),
+        ("GRU", ROTCELL): ("RotGRU", "#00798c", "-"),
+        ("GRU", TORCH): ("nn.GRU", "#00798c", ":"),
+    }
+    axes_of = found["axes"]
+    with pyplot.rc_context(_PLAIN):
+        figure, panels = pyplot.subplots(
+            1, len(axes_of), figsize=(9, 4), sharey=True, layout="constrained", squeeze=False
+        )
+        for panel, (axis, values) in zip(panels[0], axes_of.items(), strict=True):
+            for (cell, name), (label, colour, line) in styles.items():
+                points = [
+                    (p["value"], 1e3 * p["timings"][name]["median_s"])
+                    for p in found["points"]
+                    if p["axis"] == axis and p["cell"] == cell
+                ]
+                exponent = found["exponents"][axis][cell][name]
+                panel.plot(
+                    *zip(*points, strict=True),
+                    color=colour,
+                    linestyle=line,
+                    marker="o",
+                    markersize=4.5,
+                    label=f"{label}: {axis}$^{{{exponent:.2f}}}$",
+                )
+            panel.set_xscale("log", base=2)
+            panel.set_yscale("log")
+            panel.set_xticks(values, [str(value) for value in values])
+            panel.minorticks_off()
+            panel.grid(color="#dddddd", linewidth=0.6)
+            panel.set_xlabel(f"{axis} ({found['fixed'][axis]})")
+            panel.legend(fontsize=8.5, frameon=False, handlelength=2.2)
+        panels[0][0].set_ylabel(f"{found['settings']['pass']}, ms a call")
+        _decimal_ticks(panels[0][0])
+        settings = found["settings"]
+        figure.supxlabel(
+            f"{machine.summary(found['machine'])}, {settings['dtype']}, "
+            f"{settings['threads']} thread{'s' if settings['threads'] > 1 else ''}",
+            fontsize=9,
+            color="#444444",
+        )
+        return _save(figure, path)
+
+
+def _decimal_ticks(axes: Axes) -> None:
+    low, high = axes.get_ylim()
+    ticks = [
+        step * 10.0**power
+        for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        for step in (1, 3)
+        if low <= step * 10.0**power <= high
+    ]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+
+
+def _save(figure: Figure, path: Path) -> list[Path]:
+    """Write both files beside the results, the same bytes every time."""
+    from matplotlib import pyplot
+
+    files = [path.with_suffix(".png"), path.with_suffix(".svg")]
+    figure.savefig(files[0], dpi=200, metadata={"Software": None})
+    figure.savefig(files[1], metadata={"Date": None})
+    pyplot.close(figure)
+    return files

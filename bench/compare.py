@@ -1,0 +1,332 @@
+"""Compare RotLSTM and RotGRU with torch's own layers, and with other ways to run them.
+
+Takes about half an hour, most of it torch.compile's; see --quick and --peers.
+
+On a machine with a GPU torch's layers are cuDNN's, otherwise those of the CPU. All contestants of a
+row take turns, in random order; medians and quartiles are over the turns. Results go into a JSON
+file, and a chart is drawn from it, as PNG and SVG.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import chart
+import contestants
+import cudnn
+import jax_scan
+import machine
+import memory
+import report
+import results
+import torch
+from contestants import COMPARED, PEERS, Limits, Task
+from timing import Effort, measure
+from work import CELLS, PASSES, QUICK, TABLE, Work, parse
+
+KIND = "compare"
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+DEFAULT_OUT = Path(__file__).resolve().parent / "out" / "compare.json"
+QUICK_EFFORT = Effort(seconds=0.6, least_samples=5, least_samples_of_rest=2)
+FULL_EFFORT = Effort(seconds=6.0, least_samples=11, least_samples_of_rest=3)
+
+
+def _listed(text: str) -> list[str]:
+    items = [item.strip() for item in text.split(",") if item.strip()]
+    if not items:
+        raise argparse.ArgumentTypeError("the list is empty")
+    return items
+
+
+def _works(text: str) -> list[Work]:
+    try:
+        return [parse(item) for item in _listed(text)]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _thread_counts(text: str) -> list[int]:
+    items = _listed(text)
+    if not all(item.isdigit() and int(item) > 0 for item in items):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers of threads, as in 1,2")
+    return [int(item) for item in items]
+
+
+def _peers(text: str) -> list[str]:
+    if text == "none":
+        return []
+    items = _listed(text)
+    for item in items:
+        if item not in PEERS:
+            raise argparse.ArgumentTypeError(
+                f"unknown peer {item!r}: choose from {', '.join(PEERS)}"
+            )
+        if reason := contestants.missing(item):
+            raise argparse.ArgumentTypeError(f"{item}: {reason}")
+    return items
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Define the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"under 2 minutes on two cores: fewer shapes ({', '.join(QUICK)}), fewer turns, no "
+        "torch.compile unless asked for with --peers",
+    )
+    parser.add_argument(
+        "--shapes",
+        type=_works,
+        metavar="LIST",
+        help="comma-separated names or BATCHxSTEPSxINPUTxHIDDEN; "
+        f"names: {', '.join(TABLE)} (default: all)",
+    )
+    parser.add_argument(
+        "--packed",
+        action="store_true",
+        help="packed input only: the packed rows of the table, or every shape of --shapes packed",
+    )
+    parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    parser.add_argument(
+        "--threads",
+        type=_thread_counts,
+        metavar="LIST",
+        help="comma-separated numbers of CPU threads (default: 1 and the number of cores)",
+    )
+    parser.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: cuda if there is"
+    )
+    parser.add_argument(
+        "--peers",
+        type=_peers,
+        metavar="LIST",
+        help=f"who is measured besides torch's layer: of {', '.join(PEERS)}, or none (default: all "
+        "that are installed); compiled and jax run with the most threads only",
+    )
+    parser.add_argument(
+        "--compile-steps",
+        type=int,
+        default=68,
+        metavar="T",
+        help="leave torch.compile out of rows with more steps: compiling the loop takes minutes, "
+        "the more the more steps (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--memory",
+        action="store_true",
+        help="also measure the peak memory of a training step (about 20 s a shape)",
+    )
+    parser.add_argument(
+        "--targets", action="store_true", help="show the project's aims as a column"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=DEFAULT_OUT,
+        metavar="FILE",
+        help="where the JSON goes, with the chart beside it (default: bench/out/compare.json)",
+    )
+    parser.add_argument(
+        "--draw",
+        type=Path,
+        metavar="FILE",
+        help="measure nothing: print the table of an existing JSON and draw its chart beside it",
+    )
+    return parser
+
+
+def _chosen_works(options: argparse.Namespace) -> list[Work]:
+    if options.shapes is not None:
+        works: list[Work] = options.shapes
+        return [work.packed() for work in works] if options.packed else works
+    works = [TABLE[name] for name in QUICK] if options.quick else list(TABLE.values())
+    return [work for work in works if work.form == "packed"] if options.packed else works
+
+
+def _default_peers(quick: bool) -> list[str]:
+    peers = []
+    for peer in PEERS:
+        if quick and peer == contestants.COMPILED:
+            continue
+        if reason := contestants.missing(peer):
+            print(f"Without {peer}: {reason}.")
+        else:
+            peers.append(peer)
+    return peers
+
+
+def _tasks(
+    works: Sequence[Work], threads: Sequence[int], device: torch.device, dtype: torch.dtype
+) -> list[Task]:
+    return [
+        Task(work, cell, passes, count, device, dtype)
+        for count in threads
+        for work in works
+        for cell in CELLS
+        for passes in PASSES
+    ]
+
+
+def run_row(task: Task, peers: Sequence[str], limits: Limits, effort: Effort) -> dict[str, Any]:
+    """Measure all contestants of one row."""
+    torch.set_num_threads(task.threads)
+    row: dict[str, Any] = {
+        "work": task.work.to_json(),
+        "cell": task.cell,
+        "pass": task.passes,
+        "threads": task.threads,
+    }
+    if task.device.type == "cuda":
+        gpu = cudnn.Gpu.of(task.device)
+        row["cudnn"] = cudnn.algorithms(task.cell, task.work, task.dtype, gpu, task.passes)
+    timings = measure(contestants.build(task, peers, limits), COMPARED, effort, task.device)
+    row["timings"] = {name: timing.to_json() for name, timing in timings.items()}
+    return row
+
+
+def run(options: argparse.Namespace, works: Sequence[Work], device: torch.device) -> dict[str, Any]:
+    """Measure everything, printing rows as they come and saving after each."""
+    peers = _default_peers(options.quick) if options.peers is None else options.peers
+    threads = options.threads or sorted({1, machine.usable_cores()})
+    if device.type == "cuda":
+        threads = [torch.get_num_threads()]
+    if contestants.JAX in peers:
+        jax_scan.limit_threads(max(threads))
+    effort = QUICK_EFFORT if options.quick else FULL_EFFORT
+    limits = Limits(options.compile_steps, max(threads))
+    found: dict[str, Any] = {
+        "kind": KIND,
+        "finished": False,
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "machine": machine.describe(device),
+        "settings": {
+            "device": device.type,
+            "dtype": options.dtype,
+            "threads": threads,
+            "peers": peers,
+            "quick": options.quick,
+            "row_seconds": effort.seconds,
+            "compile_steps": options.compile_steps,
+            "gemm_size": contestants.GEMM_SIZE,
+        },
+        "rows": [],
+        "memory": [],
+    }
+    results.save(options.out, found)
+
+    table = report.Table(works, peers, device.type == "cuda", options.targets)
+    _print_head(found, table, works)
+    tasks = _tasks(works, threads, device, getattr(torch, options.dtype))
+    progress = report.Progress(len(tasks))
+    begin = time.perf_counter()
+    for done, task in enumerate(tasks):
+        progress.show(done, f"{task.work.label()}, {task.cell} {task.passes}")
+        row = run_row(task, peers, limits, effort)
+        found["rows"].append(row)
+        results.save(options.out, found)
+        progress.print(table.row(row))
+    if options.memory:
+        _measure_memory(found, [task for task in tasks if _shows_memory(task, limits)], options.out)
+    found["finished"] = True
+    found["seconds"] = round(time.perf_counter() - begin, 1)
+    results.save(options.out, found)
+    return found
+
+
+def _shows_memory(task: Task, limits: Limits) -> bool:
+    """Only sequences in training, and once: the number of threads hardly matters."""
+    return task.train and task.work.form != "cell" and task.threads == limits.most_threads
+
+
+def _measure_memory(found: dict[str, Any], tasks: Sequence[Task], out: Path) -> None:
+    print("\nPeak memory of a training step, beyond layer and input:")
+    progress = report.Progress(len(tasks))
+    for done, task in enumerate(tasks):
+        progress.show(done, f"{task.work.label()}, {task.cell}")
+        row = memory.measure(task)
+        found["memory"].append(row)
+        results.save(out, found)
+        progress.print(report.memory_line(row))
+
+
+def _print_head(found: dict[str, Any], table: report.Table, works: Sequence[Work]) -> None:
+    settings = found["settings"]
+    print(f"{machine.summary(found['machine'])}, {settings['dtype']}")
+    if machine.is_busy(found["machine"]):
+        load, cores = (found["machine"][key] for key in ("load_at_start", "cores"))
+        print(f"Other programs were busy (load {load} on {cores} cores): expect a wide spread.")
+    print(report.legend(any(work.hidden_size >= 256 for work in works), settings["peers"]))
+    print(f"\n{table.header()}", flush=True)
+
+
+def _print_failures(found: dict[str, Any]) -> None:
+    for line in report.failures(found["rows"]):
+        print(f"Failed: {line}")
+
+
+def _print_again(found: dict[str, Any], targets: bool) -> None:
+    works = [Work(**row["work"]) for row in found["rows"]]
+    settings = found["settings"]
+    table = report.Table(works, settings["peers"], settings["device"] == "cuda", targets)
+    _print_head(found, table, works)
+    for row in found["rows"]:
+        print(table.row(row))
+    for row in found["memory"]:
+        print(report.memory_line(row))
+
+
+def _draw(found: dict[str, Any], path: Path) -> bool:
+    if chart.missing():
+        print(f"No chart: {chart.missing()}.", file=sys.stderr)
+        return False
+    if not any(report.ratio_quartiles(row) for row in found["rows"]):
+        print("No chart: no row was measured.", file=sys.stderr)
+        return False
+    for file in chart.draw_comparison(found, path):
+        print(f"Wrote {file}")
+    return True
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    if options.draw is not None:
+        try:
+            found = results.load(options.draw, KIND)
+        except ValueError as error:
+            parser.error(str(error))
+        _print_again(found, options.targets)
+        _print_failures(found)
+        return 0 if _draw(found, options.draw) else 1
+    has_cuda = torch.cuda.is_available()
+    if options.device == "cuda" and not has_cuda:
+        parser.error("--device cuda: torch finds no GPU")
+    device = torch.device("cuda" if has_cuda and options.device != "cpu" else "cpu")
+    try:
+        works = _chosen_works(options)
+        results.check_writable(options.out)
+    except ValueError as error:
+        parser.error(str(error))
+    try:
+        found = run(options, works, device)
+    except KeyboardInterrupt:
+        print(f"\nInterrupted. What was measured is in {options.out}", file=sys.stderr)
+        return 130
+    _print_failures(found)
+    print(f"\nWrote {options.out} after {found['seconds']:.0f} s")
+    _draw(found, options.out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""Who can run a piece of work: rotcell, torch's own layer, and other ways to run the equations."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax_scan
+import numpy as np
+import onnx_layer
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+from work import SEED, Work
+
+import rotcell
+from rotcell import reference
+
+#: The two that a row compares; the others are measured beside them.
+ROTCELL, TORCH = "rotcell", "torch"
+COMPARED = (ROTCELL, TORCH)
+REFERENCE, COMPILED, JAX, ONNX = "reference", "compiled", "jax", "onnxruntime"
+PEERS = (REFERENCE, COMPILED, JAX, ONNX)
+#: A square matrix product, as a measure of how fast the machine is.
+GEMM = "gemm"
+GEMM_SIZE = 1024
+
+Function = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Work for one cell in one pass, and where it runs."""
+
+    work: Work
+    cell: str
+    passes: str
+    threads: int
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    def train(self) -> bool:
+        """Whether gradients are computed."""
+        return self.passes == "train"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Rows that some peers are left out of, because of the time or the settings they need."""
+
+    #: Time to compile the loop grows with its steps.
+    compiled_steps: int
+    #: JAX cannot change its number of threads while running, and compiling for each takes long:
+    #: both run with the most threads only.
+    most_threads: int
+
+
+def missing(peer: str) -> str | None:
+    """Say why a peer cannot run here, or None."""
+    needs = {JAX: ["jax"], ONNX: ["onnxruntime", "onnx"]}.get(peer, [])
+    absent = [name for name in needs if importlib.util.find_spec(name) is None]
+    return f"{' and '.join(absent)} not installed" if absent else None
+
+
+def build(task: Task, peers: Sequence[str], limits: Limits) -> dict[str, Function]:
+    """Make a function for everyone who takes part in a row. Building does no timed work."""
+    functions = {ROTCELL: _rotcell(task), TORCH: _torch(task)}
+    makers = {REFERENCE: _reference, COMPILED: _compiled, JAX: _jax, ONNX: _onnx}
+    for peer in peers:
+        if _takes_part(peer, task, limits):
+            functions[peer] = makers[peer](task)
+    if task.train and task.work.hidden_size >= 256:
+        functions[GEMM] = _gemm(task)
+    return functions
+
+
+def _takes_part(peer: str, task: Task, limits: Limits) -> bool:
+    is_sequence = task.work.form == "padded"
+    most_threads = task.threads == limits.most_threads
+    if peer == REFERENCE:
+        return True
+    if peer == COMPILED:
+        return is_sequence and most_threads and task.work.steps <= limits.compiled_steps
+    if task.dtype != torch.float32 or not is_sequence:
+        return False
+    if peer == JAX:
+        return most_threads and (task.device.type == "cpu" or _jax_has_gpu())
+    return not task.train and task.device.type == "cpu"
+
+
+def _jax_has_gpu() -> bool:
+    import jax
+
+    return bool(jax.default_backend() == "gpu")
+
+
+def make_layer(task: Task, rotating: bool) -> nn.Module:
+    """Make the layer or cell of rotcell or torch.nn, with the same random weights every time."""
+    torch.manual_seed(SEED)
+    name = task.cell + ("Cell" if task.work.form == "cell" else "")
+    kind = getattr(rotcell, f"Rot{name}") if rotating else getattr(nn, name)
+    layer: nn.Module = kind(
+        task.work.input_size, task.work.hidden_size, device=task.device, dtype=task.dtype
+    )
+    return layer.train(task.train)
+
+
+def _rotcell(task: Task) -> Function:
+    return _pass_over(task, make_layer(task, rotating=True))
+
+
+def _torch(task: Task) -> Function:
+    return _pass_over(task, make_layer(task, rotating=False))
+
+
+def _reference(task: Task) -> Function:
+    run = _rotcell(task)
+
+    def run_reference() -> None:
+        with rotcell.use_reference():
+            run()
+
+    return run_reference
+
+
+def _compiled(task: Task) -> Function:
+    layer = make_layer(task, rotating=True)
+    function = getattr(reference, f"rot_{task.cell.lower()}")
+    states = {"LSTM": 2, "GRU": 1}[task.cell]
+    work = task.work
+    # Forgets what it compiled for other rows, so that each shows the whole time it takes.
+    torch._dynamo.reset()
+    torch.compiler.config.force_disable_caches = True
+    warnings.filterwarnings("ignore", message="dynamo_pgo force disabled")
+    compiled = torch.compile(function, dynamic=False)
+
+    def run_layer(x: Tensor) -> Tensor:
+        zeros = [x.new_zeros(work.batch, work.hidden_size) for _ in range(states)]
+        out: Tensor = compiled(x.flatten(0, 1), *zeros, *layer.parameters())[0]
+        return out.view(work.steps, work.batch, work.hidden_size)
+
+    return _pass_over(task, layer, run_layer)
+
+
+def _pass_over(
+    task: Task, layer: nn.Module, run_layer: Callable[[Any], Any] | None = None
+) -> Function:
+    """Make a function that takes a layer forward and, in training, backward."""
+    x = task.work.make_input(task.device, task.dtype, requires_grad=task.train)
+    arguments: tuple[Any, ...] = (x,)
+    if task.work.form == "cell":
+        shape = (task.work.batch, task.work.hidden_size)
+        zeros = torch.zeros(shape, device=task.device, dtype=task.dtype)
+        arguments = (x, (zeros, zeros) if task.cell == "LSTM" else zeros)
+    run = run_layer or layer
+
+    def forward() -> Tensor:
+        out = run(*arguments)
+        out = out[0] if isinstance(out, tuple) and not isinstance(out, PackedSequence) else out
+        tensor: Tensor = out.data if isinstance(out, PackedSequence) else out
+        return tensor
+
+    if not task.train:
+
+        def infer() -> None:
+            with torch.no_grad():
+                forward()
+
+        return infer
+
+    leaf = x.data if isinstance(x, PackedSequence) else x
+    wanted = [leaf, *layer.parameters()]
+    grad = torch.randn(*leaf.shape[:-1], task.work.hidden_size).to(leaf)
+
+    def train() -> None:
+        torch.autograd.grad(forward(), wanted, grad)
+
+    return train
+
+
+def _jax(task: Task) -> Function:
+    x, layer = task.work.make_input(torch.device("cpu"), task.dtype, False), make_layer(task, True)
+    assert isinstance(x, Tensor)
+    weights = [weight.detach().cpu().numpy() for weight in layer.parameters()]
+    grad = np.ones((*x.shape[:-1], task.work.hidden_size), np.float32)
+    return jax_scan.make_function(task.cell, task.train, x.numpy(), grad, weights)
+
+
+def _onnx(task: Task) -> Function:
+    x = task.work.make_input(task.device, task.dtype, requires_grad=False)
+    assert isinstance(x, Tensor)
+    return onnx_layer.make_function(task.cell, x.numpy(), task.work.hidden_size, task.threads)
+
+
+def _gemm(task: Task) -> Function:
+    a, b = (torch.randn(GEMM_SIZE, GEMM_SIZE).to(task.device, task.dtype) for _ in range(2))
+    out = torch.empty_like(a)
+
+    def multiply() -> None:
+        torch.mm(a, b, out=out)
+
+    return multiply
+
+
+def gemm_flops() -> int:
+    """Count the operations of the square product."""
+    return 2 * GEMM_SIZE**3

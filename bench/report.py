@@ -1,0 +1,208 @@
+"""The results of compare.py as a table to read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from contestants import GEMM, GEMM_SIZE, PEERS, ROTCELL, TORCH, gemm_flops
+from timing import quartiles
+from work import Work
+
+Row = Mapping[str, Any]
+
+#: What issue 3 aims at: time over the peer's, for LSTM train, LSTM infer, GRU train, GRU infer.
+TARGETS = {
+    "paper": (0.6, 0.6, 0.3, 0.4),
+    "long": (0.6, 0.6, 0.3, 0.4),
+    "h128": (0.85, 0.85, 0.45, 0.55),
+    "h256": (0.95, 0.95, 0.7, 0.75),
+    "h512": (1.0, 1.0, 0.85, 0.9),
+    "h1024": (1.0, 1.0, 0.85, 0.9),
+    "latency-50": (0.4, 0.4, 0.15, 0.3),
+    "latency-256": (0.4, 0.4, 0.15, 0.3),
+    "packed-paper": (0.35, 0.45, 0.25, 0.4),
+    "packed-h256": (0.55, 0.75, 0.5, 0.7),
+}
+
+
+def median(row: Row, name: str) -> float | None:
+    """Seconds a call of one contestant, if it was measured."""
+    value: float | None = row["timings"].get(name, {}).get("median_s")
+    return value
+
+
+def ratio_quartiles(row: Row) -> tuple[float, float, float] | None:
+    """Quartiles of rotcell's time over torch's, taken round by round: below 1 is faster."""
+    samples = [row["timings"][name]["samples_s"] for name in (ROTCELL, TORCH)]
+    if not all(samples):
+        return None
+    return quartiles([own / peer for own, peer in zip(*samples, strict=True)])
+
+
+def peer_ratio(row: Row, peer: str) -> float | None:
+    """Median time of a peer, which may sit out rounds, over that of torch's layer."""
+    own, torch_own = median(row, peer), median(row, TORCH)
+    return None if own is None or torch_own is None else own / torch_own
+
+
+def gemm_fraction(row: Row, name: str) -> float | None:
+    """Operations a second in the matrix products, over those of the square product."""
+    own, gemm = median(row, name), median(row, GEMM)
+    if own is None or gemm is None:
+        return None
+    flops = Work(**row["work"]).flops(row["cell"], row["pass"], rotating=name == ROTCELL)
+    return (flops / own) / (gemm_flops() / gemm)
+
+
+def _milliseconds(row: Row, name: str) -> str:
+    timing = row["timings"].get(name, {})
+    if "median_s" not in timing:
+        return "failed" if "error" in timing else ""
+    values = [_digits(1e3 * timing[key]) for key in ("median_s", "q1_s", "q3_s")]
+    return "{} ({}-{})".format(*values)
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    decimals = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 4
+    return f"{value:.{decimals}f}"
+
+
+def _ratio_with_quartiles(row: Row) -> str:
+    found = ratio_quartiles(row)
+    return "" if found is None else "{1:.2f} ({0:.2f}-{2:.2f})".format(*found)
+
+
+def _peer_ratio_text(row: Row, peer: str) -> str:
+    value = peer_ratio(row, peer)
+    timing = row["timings"].get(peer, {})
+    if value is None:
+        return "failed" if "error" in timing else ""
+    text = _digits(value) if value >= 1 else f"{value:.2f}"
+    if peer == "compiled":
+        text += f" ({timing['first_call_s']:.0f} s)"
+    return text
+
+
+def _fractions(row: Row) -> str:
+    gemm = median(row, GEMM)
+    if gemm is None:
+        return ""
+    values = [gemm_fraction(row, name) for name in (ROTCELL, TORCH)]
+    shown = " / ".join("-" if value is None else f"{value:.0%}" for value in values)
+    return f"{shown} of {gemm_flops() / gemm / 1e9:.0f}"
+
+
+def _target(row: Row) -> str:
+    targets = TARGETS.get(row["work"]["name"])
+    if targets is None:
+        return ""
+    index = 2 * (row["cell"] == "GRU") + (row["pass"] == "infer")
+    return f"{targets[index]:.2f}"
+
+
+class Table:
+    """Columns of fixed width, so that a row can be printed as soon as it is measured."""
+
+    def __init__(self, works: Sequence[Work], peers: Sequence[str], cuda: bool, targets: bool):
+        widest = max((len(work.label()) for work in works), default=0)
+        columns = [("threads", 7), ("work", widest), ("cell", 4), ("pass", 5)]
+        columns += [("rotcell ms (quartiles)", 22), ("torch ms (quartiles)", 22)]
+        columns += [("rotcell/torch", 16)]
+        columns += [("target", 6)] if targets else []
+        columns += (
+            [("of gemm, GFLOP/s", 18)] if any(work.hidden_size >= 256 for work in works) else []
+        )
+        widths = {"reference": 9, "compiled": 14, "jax": 5, "onnxruntime": 11}
+        columns += [(peer, widths[peer]) for peer in PEERS if peer in peers]
+        columns += [("cuDNN runs", 10)] if cuda else []
+        self._columns = columns
+
+    def header(self) -> str:
+        """Give the line above the rows."""
+        return self._line({name: name for name, _ in self._columns})
+
+    def row(self, row: Row) -> str:
+        """Give the line of one row."""
+        cells = {
+            "threads": str(row["threads"]),
+            "work": Work(**row["work"]).label(),
+            "cell": row["cell"],
+            "pass": row["pass"],
+            "rotcell ms (quartiles)": _milliseconds(row, ROTCELL),
+            "torch ms (quartiles)": _milliseconds(row, TORCH),
+            "rotcell/torch": _ratio_with_quartiles(row),
+            "target": _target(row),
+            "of gemm, GFLOP/s": _fractions(row),
+            "cuDNN runs": row.get("cudnn") or "",
+        }
+        cells |= {peer: _peer_ratio_text(row, peer) for peer in PEERS}
+        return self._line(cells)
+
+    def _line(self, cells: Mapping[str, str]) -> str:
+        return "  ".join(f"{cells[name]:{width}}" for name, width in self._columns).rstrip()
+
+
+def legend(gemm: bool, peers: Sequence[str]) -> str:
+    """Explain the columns that need it."""
+    lines = [
+        "torch is nn.LSTM or nn.GRU (cells: nn.LSTMCell, nn.GRUCell). ms: median of the rounds.",
+        "rotcell/torch: median of the rounds' ratios (quartiles); below 1, rotcell is faster.",
+    ]
+    if peers:
+        note = " (seconds to compile)" if "compiled" in peers else ""
+        lines.append(f"{', '.join(peers)}: time over torch's{note}.")
+    if gemm:
+        lines.append(
+            "of gemm: rate of rotcell / of torch in the matrix products, as a part of the rate of "
+            f"a square product of size {GEMM_SIZE}."
+        )
+    return "\n".join(lines)
+
+
+def failures(rows: Sequence[Row]) -> list[str]:
+    """Say who could not run a row, and why."""
+    return [
+        f"{name}, {Work(**row['work']).label()}, {row['cell']} {row['pass']}, "
+        f"{row['threads']} threads: {timing['error']}"
+        for row in rows
+        for name, timing in row["timings"].items()
+        if "error" in timing
+    ]
+
+
+def memory_line(row: Row) -> str:
+    """Give the line of one memory measurement."""
+    own, peer = (row["bytes"][name] / 2**20 for name in (ROTCELL, TORCH))
+    quotient = f"{own / peer:.2f}" if peer else "-"
+    label = Work(**row["work"]).label()
+    return (
+        f"{row['threads']:7}  {label:32}  {row['cell']:4}  "
+        f"rotcell {own:8.1f} MiB  torch {peer:8.1f} MiB  rotcell/torch {quotient}"
+    )
+
+
+class Progress:
+    """A bar on a terminal, kept below the printed lines; nothing elsewhere."""
+
+    WIDTH = 24
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._live = sys.stdout.isatty()
+
+    def show(self, done: int, doing: str) -> None:
+        """Redraw the bar."""
+        if self._live:
+            filled = self.WIDTH * done // max(self._total, 1)
+            bar = "#" * filled + "-" * (self.WIDTH - filled)
+            sys.stdout.write(f"\r\x1b[K[{bar}] {done}/{self._total} {doing}")
+            sys.stdout.flush()
+
+    def print(self, line: str) -> None:
+        """Print a line in the place of the bar."""
+        if self._live:
+            sys.stdout.write("\r\x1b[K")
+        print(line, flush=True)

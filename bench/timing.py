@@ -1,0 +1,154 @@
+"""Timing several functions side by side, so that a change of the machine's pace meets all."""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+#: Shorter calls are timed several at once.
+SHORTEST_SAMPLE_S = 1e-3
+WARM_UP_CALLS = 2
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long a row may take, warm-up not included, and how often each function runs at least.
+
+    Half of the time goes to the functions that are compared, the other half to the rest.
+    """
+
+    seconds: float
+    least_samples: int
+    least_samples_of_rest: int = 3
+    most_samples: int = 100
+
+
+@dataclass
+class Timing:
+    """Seconds a call; one number a sample, each the mean over `calls_per_sample` calls."""
+
+    samples: list[float] = field(default_factory=list)
+    calls_per_sample: int = 1
+    first_call_s: float | None = None
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Give all samples and what they come to."""
+        values: dict[str, Any] = {
+            "samples_s": [float(f"{sample:.5g}") for sample in self.samples],
+            "calls_per_sample": self.calls_per_sample,
+            "first_call_s": self.first_call_s,
+        }
+        if self.error is not None:
+            values["error"] = self.error
+        if self.samples:
+            found = quartiles(values["samples_s"])
+            values |= dict(zip(("q1_s", "median_s", "q3_s"), found, strict=True))
+        return values
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """Lower quartile, median and upper quartile."""
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    q1, median, q3 = statistics.quantiles(values, n=4, method="inclusive")
+    return q1, median, q3
+
+
+def plan_counts(
+    seconds: Mapping[str, float], compared: Sequence[str], effort: Effort
+) -> dict[str, int]:
+    """Decide how many samples each function gives, from what one sample takes."""
+    rest = [name for name in seconds if name not in compared]
+    share = effort.seconds / 2 if rest else effort.seconds
+    together = sum(seconds[name] for name in compared)
+    rounds = min(max(int(share / together), effort.least_samples), effort.most_samples)
+    counts = dict.fromkeys(compared, rounds)
+    for name in rest:
+        fitting = int(share / len(rest) / seconds[name])
+        counts[name] = min(max(fitting, effort.least_samples_of_rest), rounds)
+    return counts
+
+
+def plan_rounds(counts: Mapping[str, int], seed: int = 0) -> list[list[str]]:
+    """Spread each function evenly over the rounds, in a new random order each round."""
+    rounds = max(counts.values())
+    shuffler = random.Random(seed)
+    plan = []
+    for index in range(rounds):
+        turn = [
+            name
+            for name, count in counts.items()
+            if (index + 1) * count // rounds > index * count // rounds
+        ]
+        shuffler.shuffle(turn)
+        plan.append(turn)
+    return plan
+
+
+def seconds_per_call(function: Callable[[], object], calls: int, device: torch.device) -> float:
+    """Run a function some times and give the mean; on a GPU, the time between two events."""
+    if device.type == "cuda":
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize(device)
+        start.record()
+        for _ in range(calls):
+            function()
+        end.record()
+        torch.cuda.synchronize(device)
+        return start.elapsed_time(end) * 1e-3 / calls
+    begin = time.perf_counter()
+    for _ in range(calls):
+        function()
+    return (time.perf_counter() - begin) / calls
+
+
+def measure(
+    functions: Mapping[str, Callable[[], object]],
+    compared: Sequence[str],
+    effort: Effort,
+    device: torch.device,
+) -> dict[str, Timing]:
+    """Warm up all functions, then time them in turns. Those that fail are left out, with why."""
+    timings = {name: Timing() for name in functions}
+    seconds = {}
+    for name, function in functions.items():
+        timing = timings[name]
+        try:
+            timing.first_call_s = seconds_per_call(function, 1, device)
+            warm = min(seconds_per_call(function, 1, device) for _ in range(WARM_UP_CALLS))
+        except Exception as error:  # whatever a contestant raises belongs into its row
+            timing.error = describe(error)
+            continue
+        timing.calls_per_sample = max(1, math.ceil(SHORTEST_SAMPLE_S / max(warm, 1e-9)))
+        seconds[name] = max(warm, 1e-9) * timing.calls_per_sample
+    present = [name for name in compared if name in seconds] or list(seconds)[:1]
+    if not present:
+        return timings
+
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in plan_rounds(plan_counts(seconds, present, effort)):
+            for name in turn:
+                calls = timings[name].calls_per_sample
+                timings[name].samples.append(seconds_per_call(functions[name], calls, device))
+    finally:
+        if collecting:
+            gc.enable()
+    return timings
+
+
+def describe(error: Exception) -> str:
+    """Put an exception into one short line."""
+    first_line = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {first_line}"[:200]
