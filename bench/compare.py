@@ -33,7 +33,7 @@ from work import CELLS, PASSES, QUICK, TABLE, Work, parse
 KIND = "compare"
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 DEFAULT_OUT = Path(__file__).resolve().parent / "out" / "compare.json"
-QUICK_EFFORT = Effort(seconds=0.6, least_samples=5, least_samples_of_rest=2)
+QUICK_EFFORT = Effort(seconds=0.6, least_samples=3, least_samples_of_rest=1)
 FULL_EFFORT = Effort(seconds=6.0, least_samples=11, least_samples_of_rest=3)
 
 

@@ -15,14 +15,16 @@ import torch
 
 #: Shorter calls are timed several at once.
 SHORTEST_SAMPLE_S = 1e-3
-WARM_UP_CALLS = 2
+#: Longer calls are warm after the second one, shorter ones after the third.
+LONG_CALL_S = 0.1
 
 
 @dataclass(frozen=True)
 class Effort:
     """How long a row may take, warm-up not included, and how often each function runs at least.
 
-    Half of the time goes to the functions that are compared, the other half to the rest.
+    Half of the time goes to the functions that are compared, the other half to the rest. A row that
+    turns out slower than its warm-up ends early, with no less than the least samples compared.
     """
 
     seconds: float
@@ -79,16 +81,12 @@ def plan_counts(
 
 
 def plan_rounds(counts: Mapping[str, int], seed: int = 0) -> list[list[str]]:
-    """Spread each function evenly over the rounds, in a new random order each round."""
+    """Spread each function evenly from the first round on, in a new random order each round."""
     rounds = max(counts.values())
     shuffler = random.Random(seed)
     plan = []
     for index in range(rounds):
-        turn = [
-            name
-            for name, count in counts.items()
-            if (index + 1) * count // rounds > index * count // rounds
-        ]
+        turn = [name for name, count in counts.items() if index * count % rounds < count]
         shuffler.shuffle(turn)
         plan.append(turn)
     return plan
@@ -124,7 +122,9 @@ def measure(
         timing = timings[name]
         try:
             timing.first_call_s = seconds_per_call(function, 1, device)
-            warm = min(seconds_per_call(function, 1, device) for _ in range(WARM_UP_CALLS))
+            warm = seconds_per_call(function, 1, device)
+            if warm < LONG_CALL_S:
+                warm = min(warm, seconds_per_call(function, 1, device))
         except Exception as error:  # whatever a contestant raises belongs into its row
             timing.error = describe(error)
             continue
@@ -137,8 +137,11 @@ def measure(
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
+    latest_end = time.perf_counter() + 1.5 * effort.seconds
     try:
-        for turn in plan_rounds(plan_counts(seconds, present, effort)):
+        for index, turn in enumerate(plan_rounds(plan_counts(seconds, present, effort))):
+            if index >= effort.least_samples and time.perf_counter() > latest_end:
+                break
             for name in turn:
                 calls = timings[name].calls_per_sample
                 timings[name].samples.append(seconds_per_call(functions[name], calls, device))
