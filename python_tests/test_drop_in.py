@@ -24,7 +24,8 @@ from helpers import (
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from rotcell.layers import ROTATION_OFF, RotGRU, RotLSTM
+from rotcell.convert import ROTATION_OFF
+from rotcell.layers import RotGRU, RotLSTM
 
 ALL_OPTIONS = [
     {

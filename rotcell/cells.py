@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from . import ops
-from .layers import checked_rotation_bias, dtypes_must_agree, init_parameters
+from .base import checked_rotation_bias, dtypes_must_agree, init_parameters
 from .reference import GRU_GATES, LSTM_GATES, gate_sizes
 
 __all__ = ["RotGRUCell", "RotLSTMCell"]

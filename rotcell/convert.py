@@ -1,0 +1,117 @@
+"""From an nn.LSTM, or its state_dict, to a RotLSTM that computes the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from .base import weight_names
+
+if TYPE_CHECKING:
+    from .layers import RotLSTM
+
+#: A rotation bias at which sigmoid, and so every angle, is exactly 0 in each float type. It is
+#: finite, so nothing turns into NaN, and a float16 can hold it.
+ROTATION_OFF = -1e4
+
+_LSTM_OPTIONS = (
+    "input_size",
+    "hidden_size",
+    "num_layers",
+    "bias",
+    "batch_first",
+    "dropout",
+    "bidirectional",
+    "proj_size",
+)
+
+_NO_LSTM = "not the state_dict of an nn.LSTM"
+
+AnyRotLSTM = TypeVar("AnyRotLSTM", bound="RotLSTM")
+
+
+def from_lstm(
+    layer_type: type[AnyRotLSTM],
+    lstm: nn.LSTM | Mapping[str, Tensor],
+    batch_first: bool | None,
+    dropout: float | None,
+    rotation_bias: float,
+) -> AnyRotLSTM:
+    """Do the work of `RotLSTM.from_lstm`."""
+    if isinstance(lstm, nn.LSTM):
+        options = {name: getattr(lstm, name) for name in _LSTM_OPTIONS}
+        weights = {name: getattr(lstm, name) for names in weight_names(lstm) for name in names}
+    elif isinstance(lstm, Mapping):
+        options = _options_from_state_dict(lstm)
+        weights = dict(lstm)
+    else:
+        raise TypeError(f"lstm must be an nn.LSTM or its state_dict, got {type(lstm).__name__}")
+    if not options["bias"]:
+        raise ValueError(
+            "an nn.LSTM without biases cannot be converted: "
+            "only a bias can hold the angles at 0 for every input"
+        )
+    if batch_first is not None:
+        options["batch_first"] = batch_first
+    if dropout is not None:
+        options["dropout"] = dropout
+
+    first = weights["weight_ih_l0"]
+    # By way of the meta device no random number is drawn for weights that are replaced.
+    layer = layer_type(**options, rotation_bias=rotation_bias, device="meta", dtype=first.dtype)
+    layer = layer.to_empty(device=first.device)
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            angles = parameter[weights[name].shape[0] :]
+            parameter[: weights[name].shape[0]] = weights[name]
+            angles.fill_(rotation_bias if name.startswith("bias_ih") else 0.0)
+    if isinstance(lstm, nn.LSTM):
+        for name, parameter in layer.named_parameters():
+            parameter.requires_grad_(weights[name].requires_grad)
+        layer.train(lstm.training)
+    return layer
+
+
+def _options_from_state_dict(state_dict: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Read the constructor arguments of an nn.LSTM off its state_dict, and check all of it."""
+    for name, tensor in state_dict.items():
+        if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+            raise ValueError(f"{_NO_LSTM}: {name} must be a floating-point tensor")
+    for name in ("weight_ih_l0", "weight_hh_l0", "weight_hr_l0"):
+        if name not in state_dict and name != "weight_hr_l0":
+            raise ValueError(f"{_NO_LSTM}: {name} is missing")
+        if name in state_dict and state_dict[name].dim() != 2:
+            raise ValueError(f"{_NO_LSTM}: {name} must be 2-D, got {state_dict[name].dim()}-D")
+    has_projection = "weight_hr_l0" in state_dict
+    memory_like = state_dict["weight_hr_l0" if has_projection else "weight_hh_l0"]
+    options = {
+        "input_size": state_dict["weight_ih_l0"].shape[-1],
+        "hidden_size": memory_like.shape[-1],
+        "num_layers": sum(
+            name.startswith("weight_ih_l") and not name.endswith("_reverse") for name in state_dict
+        ),
+        "bias": any(name.startswith("bias_ih_l") for name in state_dict),
+        "batch_first": False,
+        "dropout": 0.0,
+        "bidirectional": any(name.endswith("_reverse") for name in state_dict),
+        "proj_size": memory_like.shape[0] if has_projection else 0,
+    }
+
+    twin = nn.LSTM(**options, device="meta").state_dict()
+    if twin.keys() != state_dict.keys():
+        raise ValueError(
+            f"{_NO_LSTM}: missing {sorted(twin.keys() - state_dict.keys())}, "
+            f"unexpected {sorted(state_dict.keys() - twin.keys())}"
+        )
+    for name, expected in twin.items():
+        if state_dict[name].shape != expected.shape:
+            raise ValueError(
+                f"{_NO_LSTM}: {name} must have shape "
+                f"{tuple(expected.shape)}, got {tuple(state_dict[name].shape)}"
+            )
+    if len({(tensor.dtype, tensor.device) for tensor in state_dict.values()}) > 1:
+        raise ValueError(f"{_NO_LSTM}: its entries differ in dtype or device")
+    return options
