@@ -1,0 +1,1 @@
+"""The bAbI question answering tasks: data, task generator, and what is built on them."""
