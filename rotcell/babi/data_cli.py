@@ -6,11 +6,12 @@ import argparse
 import sys
 from collections.abc import Iterable
 
-from rotcell.babi.catalog import ALL_TASKS, parse_task_list
+from rotcell.babi.catalog import ALL_TASKS
 from rotcell.babi.check import Report, check_data
 from rotcell.babi.download import download
 from rotcell.babi.fidelity import compare
 from rotcell.babi.generate import DEFAULT_QUESTIONS, write_dataset
+from rotcell.babi.options import positive, tasks
 from rotcell.babi.stories import DataError
 
 _FINDINGS_SHOWN = 5
@@ -33,10 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--compare", metavar="REAL", help="print a table of the data at REAL against generated data"
     )
-    parser.add_argument("--tasks", type=_tasks, metavar="LIST", help="such as 1,6,15-18")
+    parser.add_argument("--tasks", type=tasks, metavar="LIST", help="such as 1,6,15-18")
     parser.add_argument(
         "--questions",
-        type=_positive,
+        type=positive,
         default=DEFAULT_QUESTIONS,
         metavar="N",
         help="questions to generate for train and for test, each (default %(default)s)",
@@ -51,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
         if args.download is not None:
             print(download(args.download or None))
         elif args.generate is not None:
-            tasks = args.tasks or ALL_TASKS
-            files = write_dataset(args.generate, tasks, args.questions, args.seed)
+            wanted = args.tasks or ALL_TASKS
+            files = write_dataset(args.generate, wanted, args.questions, args.seed)
             print(f"{len(files)} files written to {args.generate}")
         elif args.check is not None:
             return _print_reports(check_data(args.check, args.tasks, size=args.size))
@@ -91,16 +92,3 @@ def _print_reports(reports: Iterable[Report]) -> int:
         print("error: no files of these tasks", file=sys.stderr)
         return 1
     return 1 if serious else 0
-
-
-def _tasks(text: str) -> tuple[int, ...]:
-    try:
-        return parse_task_list(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
-    return int(text)

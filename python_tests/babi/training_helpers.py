@@ -1,0 +1,80 @@
+"""What the tests of training, sweeps and reports share."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rotcell.babi.engine import Advanced, Ended, Event
+from rotcell.babi.history import History
+from rotcell.babi.job import run_job
+from rotcell.babi.results import Result
+from rotcell.babi.settings import RunSettings
+from rotcell.babi.source import Source, TaskQuestions
+from rotcell.babi.sweep import Folder
+
+SMALL = Source(questions=40)
+
+
+def small(task: int = 1, cell: str = "rotlstm", **changed: Any) -> RunSettings:
+    """A run that takes a moment."""
+    return RunSettings(task, cell, **{"state_size": 6, "epochs": 3, "embedding": 8, **changed})
+
+
+def questions(task: int = 1) -> TaskQuestions:
+    return SMALL.load(task)
+
+
+def in_this_process(runs: Sequence[RunSettings], source: Source) -> Generator[Event, None, None]:
+    """The simplest engine."""
+    for run in runs:
+        yield Advanced(run, 1)
+        yield Ended(run_job(run, lambda run=run: source.load(run.task)))
+
+
+def command(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """Start rotcell-babi in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "rotcell.babi", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited too long"
+        time.sleep(0.005)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that nobody has reaped yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def save_made_up(folder: Folder, run: RunSettings, test: float, error: str | None = None) -> None:
+    """A result file with a given test accuracy, without any training."""
+    epochs = range(1, run.epochs + 1)
+    curve = [test * epoch / run.epochs for epoch in epochs]
+    tested = {epoch: curve[epoch - 1] for epoch in run.test_epochs}
+    history = History([1 / epoch for epoch in epochs], curve, curve, tested)
+    result = Result(run, "x", None if error else history, error, 1.0, {"torch": "0"})
+    folder.file(run).parent.mkdir(parents=True, exist_ok=True)
+    result.save(folder.file(run))

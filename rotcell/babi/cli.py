@@ -1,0 +1,65 @@
+"""``rotcell-babi``: data, training, experiments and reports on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from rotcell.babi import data_cli, demo, report_cli, sweep_cli, train_cli
+from rotcell.babi.checkpoint import CheckpointError
+from rotcell.babi.optional import NotInstalledError
+from rotcell.babi.results import ResultError
+from rotcell.babi.settings import SettingsError
+from rotcell.babi.stories import DataError
+from rotcell.babi.train import TrainingError
+
+_COMMANDS: dict[
+    str,
+    tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]],
+] = {
+    "demo": ("LSTM against RotLSTM on two generated tasks", demo.add_arguments, demo.run),
+    "data": ("download, generate, check or compare data", data_cli.add_arguments, data_cli.run),
+    "train": ("train one model", train_cli.add_train_arguments, train_cli.run_train),
+    "ask": ("ask a trained model", train_cli.add_ask_arguments, train_cli.run_ask),
+    "sweep": ("run one of the paper's experiments", sweep_cli.add_arguments, sweep_cli.run),
+    "report": ("tables and figures of a sweep", report_cli.add_arguments, report_cli.run),
+}
+
+# What a user can do something about; anything else is a bug and shows its traceback.
+_EXPECTED = (
+    CheckpointError,
+    DataError,
+    NotInstalledError,
+    OSError,
+    ResultError,
+    SettingsError,
+    TrainingError,
+)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all subcommands."""
+    parser = argparse.ArgumentParser(
+        prog="rotcell-babi",
+        description="Question answering on bAbI with LSTM, RotLSTM, GRU and RotGRU.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (about, add_arguments, run) in _COMMANDS.items():
+        command = commands.add_parser(name, help=about, description=about[0].upper() + about[1:])
+        add_arguments(command)
+        command.set_defaults(run=run)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    options = make_parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+    except KeyboardInterrupt:
+        return 130
+    except _EXPECTED as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return status

@@ -1,0 +1,130 @@
+"""Computes runs in processes of this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Final
+
+from rotcell.babi.engine import ATTEMPTS, Advanced, Ended, Engine, Event
+from rotcell.babi.job import run_job, versions
+from rotcell.babi.results import Result
+from rotcell.babi.settings import RunSettings
+from rotcell.babi.source import Source
+
+_SPAWN: Final = multiprocessing.get_context("spawn")
+
+
+def local_engine(workers: int, threads: int = 1) -> Engine:
+    """So many processes with so many threads each."""
+
+    def engine(runs: Sequence[RunSettings], source: Source) -> Generator[Event, None, None]:
+        waiting = deque(runs)
+        lost: dict[RunSettings, int] = {}
+        team: list[_Worker] = []
+        try:
+            while True:
+                idle = [worker for worker in team if worker.run is None]
+                while waiting and (idle or len(team) < workers):
+                    if not idle:
+                        idle.append(_Worker(source, threads))
+                        team.append(idle[-1])
+                    idle.pop().start(waiting.popleft())
+                busy = {worker.connection: worker for worker in team if worker.run is not None}
+                if not busy:
+                    return
+                for connection in wait(list(busy)):
+                    worker = busy[connection]  # type: ignore[index]
+                    run = worker.run
+                    assert run is not None
+                    event = worker.hear()
+                    if event is not None:
+                        yield event
+                        continue
+                    # The worker is gone, and the run with it.
+                    team.remove(worker)
+                    lost[run] = lost.get(run, 0) + 1
+                    if lost[run] < ATTEMPTS:
+                        waiting.append(run)
+                    else:
+                        error = f"the worker process died {ATTEMPTS} times ({worker.end()})"
+                        yield Ended(Result(run, "", None, error, 0.0, versions()))
+        finally:
+            for worker in team:
+                worker.stop()
+
+    return engine
+
+
+class _Worker:
+    """A process and the wire to it."""
+
+    def __init__(self, source: Source, threads: int) -> None:
+        self.run: RunSettings | None = None
+        self.connection, theirs = _SPAWN.Pipe()
+        self._process: SpawnProcess = _SPAWN.Process(
+            target=_serve, args=(theirs, source, threads), daemon=True
+        )
+        self._process.start()
+        theirs.close()  # so that the end of the process ends the connection
+
+    def start(self, run: RunSettings) -> None:
+        self.run = run
+        with suppress(OSError):  # it died idle: hear() will find out
+            self.connection.send(run)
+
+    def hear(self) -> Event | None:
+        """The next event; None when the process is gone."""
+        try:
+            event: Event = self.connection.recv()
+        except (EOFError, OSError):
+            return None
+        if isinstance(event, Ended):
+            self.run = None
+        return event
+
+    def end(self) -> str:
+        """How the process ended, in words."""
+        self._process.join()
+        code = self._process.exitcode or 0
+        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+    def stop(self) -> None:
+        self.connection.close()
+        self._process.terminate()
+        self._process.join()
+
+
+def _serve(connection: Connection, source: Source, threads: int) -> None:
+    """The life of a worker process: run what comes, until the wire is cut."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    with suppress(EOFError, OSError):
+        while True:
+            run: RunSettings = connection.recv()
+            result = run_job(
+                run,
+                partial(source.load, run.task),
+                threads=threads,
+                on_epoch=partial(_tell, connection, run),
+            )
+            connection.send(Ended(result))
+
+
+def _tell(connection: Connection, run: RunSettings, epoch: int) -> None:
+    connection.send(Advanced(run, epoch))
+
+
+def _die_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,56 @@
+"""Options that several subcommands share."""
+
+from __future__ import annotations
+
+import argparse
+
+from rotcell.babi.catalog import parse_task_list
+from rotcell.babi.source import Source
+
+
+def tasks(text: str) -> tuple[int, ...]:
+    """A list of tasks such as 1,6,15-18."""
+    try:
+        return parse_task_list(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def positive(text: str) -> int:
+    """A number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Where the questions come from."""
+    parser.add_argument(
+        "--data", metavar="PATH", help="folder or .tar.gz of the official files (default: generate)"
+    )
+    parser.add_argument(
+        "--test-data", metavar="PATH", help="test on these files instead ('generated' for none)"
+    )
+    parser.add_argument("--size", choices=("1k", "10k"), default="1k", help="of the official data")
+
+
+def source_of(options: argparse.Namespace) -> Source:
+    """The source that the options name."""
+    test = options.data if options.test_data is None else options.test_data
+    return Source(options.data, None if test == "generated" else test, options.size)
+
+
+def add_protocol_options(parser: argparse.ArgumentParser) -> None:
+    """What may be changed about the paper's protocol."""
+    parser.add_argument("--epochs", type=positive, default=40, help="default 40")
+    parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default 0.001)")
+    parser.add_argument("--batch", type=positive, default=32, help="default 32")
+    parser.add_argument(
+        "--packed", action="store_true", help="run over real lengths instead of padding in front"
+    )
+    parser.add_argument("--amp", action="store_true", help="compute in bfloat16 where that is safe")
+
+
+def protocol_of(options: argparse.Namespace) -> dict[str, object]:
+    """These options as arguments of `RunSettings`."""
+    return {name: getattr(options, name) for name in ("epochs", "lr", "batch", "packed", "amp")}

@@ -1,0 +1,105 @@
+"""The command line of sweeps."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from rotcell.babi.catalog import ALL_TASKS
+from rotcell.babi.engine import Engine
+from rotcell.babi.estimate import estimate
+from rotcell.babi.local_engine import local_engine
+from rotcell.babi.options import (
+    add_data_options,
+    add_protocol_options,
+    positive,
+    protocol_of,
+    source_of,
+    tasks,
+)
+from rotcell.babi.plan import DEFAULT_SEEDS, EXPERIMENTS, Plan, make_plan
+from rotcell.babi.progress import duration
+from rotcell.babi.ray_engine import ray_engine
+from rotcell.babi.source import Source
+from rotcell.babi.sweep import Folder, pending, sweep
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `rotcell-babi sweep` understands."""
+    about = "; ".join(f"{name}: {each.about}" for name, each in EXPERIMENTS.items())
+    parser.add_argument("experiment", choices=tuple(EXPERIMENTS), help=about)
+    parser.add_argument(
+        "--tasks", type=tasks, default=ALL_TASKS, metavar="LIST", help="as 1,6,15-18"
+    )
+    parser.add_argument(
+        "--seeds", type=positive, default=DEFAULT_SEEDS, metavar="N", help="0 to N-1 (default 10)"
+    )
+    parser.add_argument("--sizes", type=_sizes, metavar="LIST", help="state sizes, as 6,10,50")
+    add_protocol_options(parser)
+    add_data_options(parser)
+    parser.add_argument(
+        "--out", type=Path, default=Path("babi-runs"), metavar="DIR", help="default babi-runs"
+    )
+    parser.add_argument("--workers", type=positive, metavar="N", help="processes (default: cores)")
+    parser.add_argument("--threads", type=positive, default=1, help="of each worker (default 1)")
+    parser.add_argument("--engine", choices=("local", "ray"), default="local")
+    parser.add_argument("--address", help="of a Ray cluster (default: start Ray on this machine)")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs, estimate the time")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do the sweep; returns the exit status, which is 1 when a run failed."""
+    source = source_of(options)
+    plan = make_plan(
+        EXPERIMENTS[options.experiment],
+        tasks=options.tasks,
+        seeds=options.seeds,
+        sizes=options.sizes,
+        source=str(source),
+        **protocol_of(options),
+    )
+    folder = Folder(options.out)
+    workers = options.workers or len(os.sched_getaffinity(0))
+    if options.dry_run:
+        return _dry_run(plan, folder, source, workers, options.threads)
+    engine: Engine
+    if options.engine == "ray":
+        engine = ray_engine(options.address, workers, options.threads)
+    else:
+        engine = local_engine(workers, options.threads)
+    try:
+        tally = sweep(plan, folder, source, engine)
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on with it.", file=sys.stderr)
+        raise
+    print(
+        f"{tally.before + tally.done} of {len(plan.runs)} runs done, {tally.failed} failed; "
+        f"see them with: rotcell-babi report {folder.path}"
+    )
+    return 1 if tally.failed else 0
+
+
+def _dry_run(plan: Plan, folder: Folder, source: Source, workers: int, threads: int) -> int:
+    """List what a sweep would do."""
+    torch.set_num_threads(threads)
+    runs = pending(plan, folder, source)
+    for run in runs:
+        print(run.name)
+    seconds = estimate(runs, source)
+    kinds = Counter(run.cell for run in runs)
+    print(
+        f"{len(runs)} of {len(plan.runs)} runs to do ("
+        + ", ".join(f"{number} {cell}" for cell, number in kinds.items())
+        + f"), data: {source}. About {duration(seconds / workers)} with "
+        f"{workers} workers, from steps timed on this machine."
+    )
+    return 0
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(positive(part.strip()) for part in text.split(","))
