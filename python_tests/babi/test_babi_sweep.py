@@ -165,7 +165,7 @@ def test_lost_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def start_sweep(data: Path, out: Path, *more: str) -> Any:
     common = ("--tasks", "1", "--seeds", "3", "--sizes", "8", "--epochs", "6", "--workers", "1")
-    return command("sweep", "table1", *common, "--data", str(data), "--out", str(out), *more)
+    return command("sweep", "state-size", *common, "--data", str(data), "--out", str(out), *more)
 
 
 def test_killed_and_resumed_has_the_same_files(tmp_path: Path) -> None:

@@ -30,6 +30,9 @@ _STYLE: Final = {
 }
 
 
+_Panels = list[tuple[int, Any]]  # task, axes
+
+
 class Picture(NamedTuple):
     """A figure in both formats."""
 
@@ -57,7 +60,7 @@ def convergence(summary: Summary) -> Picture:
         figure.supxlabel("epoch", fontsize=9)
         return _picture(
             figure,
-            panels[0][1],
+            panels,
             f"{summary.title.replace(', ', '-')}-convergence",
             "Accuracy over epochs: training (dotted), validation (dashed) and test (dots; looked "
             "at every ten epochs). Lines are means over seeds, bands one standard deviation.",
@@ -92,7 +95,7 @@ def state_size(summary: Summary) -> Picture:
         figure.supxlabel("state size", fontsize=9)
         return _picture(
             figure,
-            panels[0][1],
+            panels,
             f"{summary.title.replace(', ', '-')}",
             "Test accuracy over the size of the state, at the epoch with the best validation "
             "accuracy. Lines are means over seeds, bands one standard deviation.",
@@ -112,12 +115,12 @@ def _plot(axes: Any, curve: _Curve, colour: str, label: str, band: float, **styl
     axes.plot(curve.x, curve.mean, color=colour, label=label, **style)
     if any(curve.deviation):
         pairs = list(zip(curve.mean, curve.deviation, strict=True))
-        low, high = [m - d for m, d in pairs], [m + d for m, d in pairs]
+        low, high = [max(m - d, 0) for m, d in pairs], [min(m + d, 100) for m, d in pairs]
         axes.fill_between(curve.x, low, high, color=colour, alpha=band, linewidth=0)
 
 
 @contextmanager
-def _panels(summary: Summary) -> Iterator[tuple[Any, list[tuple[int, Any]]]]:
+def _panels(summary: Summary) -> Iterator[tuple[Any, _Panels]]:
     """A figure with a panel for every task that has results."""
     try:
         import matplotlib
@@ -139,14 +142,25 @@ def _panels(summary: Summary) -> Iterator[tuple[Any, list[tuple[int, Any]]]]:
         yield figure, panels
 
 
-def _picture(figure: Any, axes: Any, name: str, caption: str) -> Picture:
-    lines, labels = axes.get_legend_handles_labels()
-    half = len(labels) // 2  # one row of the legend for each cell; it fills up column by column
-    order = [k for pair in zip(range(half), range(half, 2 * half), strict=True) for k in pair]
-    if half and len(labels) % 2 == 0:
-        lines, labels = [lines[k] for k in order], [labels[k] for k in order]
-    figure.legend(lines, labels, loc="outside upper center", ncols=max(len(labels) // 2, 1))
+def _picture(figure: Any, panels: _Panels, name: str, caption: str) -> Picture:
+    _legend(figure, panels)
     png, svg = io.BytesIO(), io.BytesIO()
     figure.savefig(png, format="png", dpi=150)
     figure.savefig(svg, format="svg", metadata={"Date": None})
     return Picture(name, caption, png.getvalue(), svg.getvalue())
+
+
+def _legend(figure: Any, panels: _Panels) -> None:
+    """One legend for all panels, which need not all have all lines; a row for each cell."""
+    found: dict[str, Any] = {}
+    for _, axes in panels:
+        for line, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, line)
+    rows: dict[str, list[str]] = {}
+    for label in found:
+        rows.setdefault(label.split()[0], []).append(label)
+    # A legend fills up column by column.
+    labels = [label for column in zip(*rows.values(), strict=True) for label in column]
+    columns = len(labels) // len(rows) if len(labels) > len(rows) else len(labels)
+    lines = [found[label] for label in labels]
+    figure.legend(lines, labels, loc="outside upper center", ncols=columns)

@@ -51,11 +51,12 @@ def local_engine(workers: int, threads: int = 1) -> Engine:
                         continue
                     # The worker is gone, and the run with it.
                     team.remove(worker)
+                    how = worker.end()
                     lost[run] = lost.get(run, 0) + 1
                     if lost[run] < ATTEMPTS:
                         waiting.append(run)
                     else:
-                        error = f"the worker process died {ATTEMPTS} times ({worker.end()})"
+                        error = f"the worker process died {ATTEMPTS} times ({how})"
                         yield Ended(Result(run, "", None, error, 0.0, versions()))
         finally:
             for worker in team:
@@ -92,7 +93,8 @@ class _Worker:
         return event
 
     def end(self) -> str:
-        """How the process ended, in words."""
+        """Wait for the process to end; how it did, in words."""
+        self.connection.close()
         self._process.join()
         code = self._process.exitcode or 0
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from rotcell.babi.atomic import write_atomically
 from rotcell.babi.figures import Picture, convergence, state_size
 from rotcell.babi.optional import NotInstalledError
+from rotcell.babi.settings import RunSettings
 from rotcell.babi.summary import Summary, summarise
 from rotcell.babi.tables import MARK, Table, comparison, latex, sizes_table
 
@@ -93,6 +94,10 @@ def _state(summary: Summary) -> list[str]:
         f"{len(summary.results)} of {len(summary.planned)} runs are done "
         f"({hours:.2f} h of computing); data: {summary.source}."
     ]
+    run = summary.planned[0]
+    paper = RunSettings(run.task, run.cell, run.state_size, run.seed, packed=run.packed)
+    if run != paper:
+        said.append(f"Not the paper's protocol: {run.difference(paper)}.")
     missing = summary.missing
     if missing:
         names = ", ".join(run.name for run in missing[:_NAMED])

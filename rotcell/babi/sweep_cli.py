@@ -25,6 +25,7 @@ from rotcell.babi.options import (
 from rotcell.babi.plan import DEFAULT_SEEDS, EXPERIMENTS, Plan, make_plan
 from rotcell.babi.progress import duration
 from rotcell.babi.ray_engine import ray_engine
+from rotcell.babi.settings import SettingsError
 from rotcell.babi.source import Source
 from rotcell.babi.sweep import Folder, pending, sweep
 
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seeds", type=positive, default=DEFAULT_SEEDS, metavar="N", help="0 to N-1 (default 10)"
     )
-    parser.add_argument("--sizes", type=_sizes, metavar="LIST", help="state sizes, as 6,10,50")
+    parser.add_argument("--sizes", type=_sizes, metavar="LIST", help="of state-size, as 6,10,50")
     add_protocol_options(parser)
     add_data_options(parser)
     parser.add_argument(
@@ -54,6 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Do the sweep; returns the exit status, which is 1 when a run failed."""
+    if options.sizes and options.experiment != "state-size":
+        raise SettingsError("--sizes is for state-size: the tables are of size 50")
     source = source_of(options)
     plan = make_plan(
         EXPERIMENTS[options.experiment],
@@ -96,7 +99,7 @@ def _dry_run(plan: Plan, folder: Folder, source: Source, workers: int, threads: 
         f"{len(runs)} of {len(plan.runs)} runs to do ("
         + ", ".join(f"{number} {cell}" for cell, number in kinds.items())
         + f"), data: {source}. About {duration(seconds / workers)} with "
-        f"{workers} workers, from steps timed on this machine."
+        f"{workers} worker{'s' * (workers > 1)}, from steps timed on this machine."
     )
     return 0
 

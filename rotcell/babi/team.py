@@ -41,6 +41,13 @@ class Team:
         return nn.parallel.DistributedDataParallel(model) if self.size > 1 else model
 
 
+def own_device(device: torch.device) -> torch.device:
+    """`device`, and of several GPUs the one that torchrun meant for this process."""
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return device
+
+
 @contextmanager
 def team_of_torchrun(device: torch.device) -> Iterator[Team]:
     """The team that torchrun started this process in, or this process alone."""

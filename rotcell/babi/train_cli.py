@@ -21,7 +21,7 @@ from rotcell.babi.options import (
 )
 from rotcell.babi.progress import ProgressBar, duration
 from rotcell.babi.settings import CELLS, RunSettings
-from rotcell.babi.team import team_of_torchrun
+from rotcell.babi.team import own_device, team_of_torchrun
 from rotcell.babi.train import Place, train
 
 
@@ -56,12 +56,15 @@ def run_train(options: argparse.Namespace) -> int:
         raise CheckpointError("--resume needs --checkpoint, the file to go on from")
     torch.set_num_threads(options.threads)
     questions = source_of(options).load(settings.task)
-    with team_of_torchrun(options.device) as team:
+    device = own_device(options.device)
+    if checkpoint is not None:
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    with team_of_torchrun(device) as team:
         # The leader may write the file as soon as training begins: look before.
         taken = checkpoint is not None and checkpoint.exists() and not options.resume
-        if int(team.total(torch.tensor(int(taken)))):
+        if int(team.total(torch.tensor(int(taken), device=device))):
             raise CheckpointError(f"{checkpoint} is there already: --resume goes on from it")
-        place = Place(options.device, options.compile, team)
+        place = Place(device, options.compile, team)
         bar = ProgressBar()
         try:
             trained = train(

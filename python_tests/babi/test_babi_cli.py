@@ -1,0 +1,196 @@
+"""rotcell-babi."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+import torch
+from training_helpers import command, in_this_process, questions, save_made_up, small
+
+from rotcell.babi import cli, demo
+from rotcell.babi.ask import Answerer
+from rotcell.babi.checkpoint import Checkpoint
+from rotcell.babi.plan import EXPERIMENTS, make_plan
+from rotcell.babi.sweep import Folder
+from rotcell.babi.train import train
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ask") / "c.pt"
+    train(questions(4), small(4, epochs=30, lr=0.02, state_size=10, batch=8), checkpoint=path)
+    return path
+
+
+def ask(checkpoint: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    return cli.main(["ask", str(checkpoint)])
+
+
+@pytest.mark.parametrize("name", ["", "data", "train", "ask", "sweep", "report", "demo"])
+def test_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main([*name.split(), "--help"])
+    out = capsys.readouterr().out
+    assert out.startswith(f"usage: rotcell-babi {name}".rstrip())
+    wanted = {
+        "": "demo data train ask sweep report",
+        "train": "--epochs --lr --device --amp --compile --packed --checkpoint --resume --cell",
+        "sweep": "--tasks --seeds --workers --out --dry-run --engine --address",
+        "demo": "--epochs --out",
+    }
+    for word in wanted.get(name, "").split():
+        assert word in out
+
+
+def test_module_runs_too() -> None:
+    with command("--help") as process:
+        out, _ = process.communicate()
+    assert process.returncode == 0
+    assert "usage: rotcell-babi" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train", "--task", "21"], "there is no bAbI task 21"),
+        (["train", "--data", "/nowhere"], "/nowhere does not exist"),
+        (["train", "--resume"], "--resume needs --checkpoint"),
+        (["train", "--lr", "-1"], "lr is -1.0"),
+        (["ask", "/nowhere.pt"], "/nowhere.pt"),
+        (["report", "/nowhere"], "holds no sweep"),
+        (["sweep", "table1", "--sizes", "6"], "--sizes is for state-size"),
+    ],
+)
+def test_errors_are_one_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["fly"], ["train", "--epochs", "0"], ["sweep", "table3"], ["sweep"]]
+)
+def test_bad_usage(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(arguments)
+
+
+def test_train_tells_how_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "c.pt"
+    options = ["train", "--task", "4", "--state-size", "4", "--epochs", "2"]
+    assert cli.main([*options, "--checkpoint", str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert "epoch   2  loss" in err
+    assert f"checkpoint: {file}" in out
+    assert Checkpoint.load(file).history.epochs == 2
+    assert cli.main([*options, "--checkpoint", str(file)]) == 1
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_interrupted_training_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rotcell.babi.train_cli._tell", interrupt)
+    options = ["--task", "4", "--state-size", "4", "--epochs", "2"]
+    assert cli.main(["train", *options, "--checkpoint", str(tmp_path / "c.pt")]) == 130
+    assert "--resume" in capsys.readouterr().err
+
+
+def test_ask(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    story = "The office is north of the kitchen.\nThe garden is south of the kitchen.\n"
+    question = "What is north of the kitchen?\n"
+    text = f"{question}{story}{question}\nThe zebra is north of the moon.\nWho is Zoe?\n"
+    assert ask(checkpoint, text, monkeypatch) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "  tell me something first"
+    assert "%; then " in lines[1]
+    assert lines[2] == "  (a new story)"
+    assert lines[3] == "  I do not know, and leave out: zebra, moon"
+    assert lines[4] == "  I do not know, and leave out: Who, Zoe"
+
+
+def test_answers_are_those_of_the_model_in_training(checkpoint: Path) -> None:
+    answerer = Answerer(checkpoint)
+    asked = questions(4).test
+    right = sum(
+        answerer.answers(q.story_tokens, q.question)[0][0] == q.answer for q in asked
+    ) / len(asked)
+    assert right == Checkpoint.load(checkpoint).history.test[30]
+    best = answerer.answers(asked[0].story_tokens, asked[0].question)
+    assert [chance for _, chance in best] == sorted((c for _, c in best), reverse=True)
+    assert 0 < sum(chance for _, chance in best) <= 1
+
+
+def test_ask_a_damaged_checkpoint(
+    checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    damaged = tmp_path / "damaged.pt"
+    damaged.write_bytes(checkpoint.read_bytes()[:-100])
+    assert ask(damaged, "", monkeypatch) == 1
+    assert "damaged.pt is not a checkpoint, or is damaged" in capsys.readouterr().err
+    content = torch.load(checkpoint, weights_only=True)
+    content["settings"]["state_size"] = 12
+    torch.save(content, damaged)
+    assert ask(damaged, "", monkeypatch) == 1
+    assert "do not fit" in capsys.readouterr().err
+
+
+def test_dry_run_lists_and_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    options = ["--tasks", "4", "--seeds", "2", "--epochs", "2", "--workers", "2"]
+    assert cli.main(["sweep", "table1", *options, "--out", str(out), "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[0] == "task4-lstm-size50-seed0"
+    assert "4 of 4 runs to do (2 lstm, 2 rotlstm)" in said
+    assert "with 2 workers" in said
+    assert not out.exists()
+
+
+def test_report_prints_the_table_and_the_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = make_plan(EXPERIMENTS["table1"], tasks=(18,), seeds=1)
+    Folder(tmp_path).adopt(plan)
+    for run in plan.runs:
+        save_made_up(Folder(tmp_path), run, 0.5)
+    assert cli.main(["report", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "| 18 size-reasoning | **50.0** |" in out
+    assert str(tmp_path / "report" / "index.html") in out
+
+
+@pytest.mark.parametrize("plot", [True, False])
+def test_demo(
+    plot: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(demo, "local_engine", lambda workers: in_this_process)
+    if not plot:
+        monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    options = ["--epochs", "1", "--questions", "40", "--out", str(tmp_path)]
+    assert cli.main(["demo", *options]) == 0
+    out, err = capsys.readouterr()
+    assert "4/4 task18-rotlstm" in err
+    assert " 1 single-supporting-fact " in out
+    assert "18 size-reasoning " in out
+    assert "LSTM       RotLSTM" in out
+    picture = tmp_path / "convergence.png"
+    assert picture.exists() == plot
+    assert (str(picture) if plot else "No plot: figures need matplotlib") in out
