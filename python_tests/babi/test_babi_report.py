@@ -31,9 +31,7 @@ def partial(tmp_path: Path) -> Path:
     eighteen = [run for run in plan.runs if run.task == 18]
     save_made_up(folder, eighteen[0], 0.7)
     save_made_up(folder, eighteen[1], 0.9)
-    save_made_up(
-        folder, eighteen[2], 0.0, error="Traceback\n at x\nRuntimeError: boom & bust"
-    )
+    save_made_up(folder, eighteen[2], 0.0, error="Traceback\n at x\nRuntimeError: boom & bust")
     folder.file(eighteen[3]).write_text("{")
     return tmp_path
 

@@ -18,6 +18,7 @@ from rotcell.babi.generate import write_dataset
 from rotcell.babi.history import History
 from rotcell.babi.settings import CELLS, RunSettings, SettingsError
 from rotcell.babi.source import Source
+from rotcell.babi.team import Team, own_device
 from rotcell.babi.train import Place, Trainer, TrainingError, train
 from rotcell.babi.vectorise import vectorise
 
@@ -243,6 +244,18 @@ def test_bfloat16_trains(files: str, tmp_path: Path) -> None:
     rounded = Checkpoint.load(saved).history
     assert rounded.loss != exact.loss
     assert rounded.loss == pytest.approx(exact.loss, rel=0.02)
+
+
+def test_each_process_has_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert own_device(torch.device("cuda")) == torch.device("cuda:1")
+    assert own_device(torch.device("cuda:0")) == torch.device("cuda:0")
+    assert own_device(torch.device("cpu")) == torch.device("cpu")
+
+
+def test_more_processes_than_rows_are_refused() -> None:
+    with pytest.raises(SettingsError, match="4 processes for a batch of 3"):
+        Trainer(vectorise(questions()), small(batch=7), Place(team=Team(0, 4)))
 
 
 def test_two_processes_have_the_loss_curve_of_one(files: str, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ class Plan:
 
     experiment: Experiment
     runs: tuple[RunSettings, ...]
-    source: str = ""  # of the data, in words
+    sources: tuple[str, ...]  # of the data, in words; several when the plan grew
 
     def merged(self, other: Plan) -> Plan:
         """Both plans in one; SettingsError when their runs would not compare."""
@@ -52,14 +52,16 @@ class Plan:
         difference = mine.difference(yours)
         if difference:
             raise SettingsError(f"has runs with other settings: {difference}")
-        return replace(self, runs=tuple(dict.fromkeys(self.runs + other.runs)))
+        sources = dict.fromkeys([*other.sources, *self.sources])
+        runs = dict.fromkeys(other.runs + self.runs)
+        return Plan(self.experiment, tuple(runs), tuple(sources))
 
     def save(self, folder: Path) -> None:
         """Write beside the results."""
         content = {
             "format": FORMAT,
             "experiment": self.experiment.name,
-            "source": self.source,
+            "sources": self.sources,
             "runs": [run.plain() for run in self.runs],
         }
         write_atomically(
@@ -83,7 +85,7 @@ def make_plan(
     tasks: Sequence[int] = ALL_TASKS,
     seeds: int = DEFAULT_SEEDS,
     sizes: Sequence[int] | None = None,
-    source: str = "",
+    source: str = "generated",
     **common: Any,
 ) -> Plan:
     """All runs, seed by seed, so that a sweep cut short has seen every task alike."""
@@ -96,7 +98,7 @@ def make_plan(
     )
     if not runs:
         raise SettingsError("there is nothing to run")
-    return Plan(experiment, runs, source)
+    return Plan(experiment, runs, (source,))
 
 
 def plan_file(folder: Path, experiment: str) -> Path:
@@ -111,7 +113,7 @@ def load_plan(path: Path) -> Plan:
         if content["format"] != FORMAT:
             raise ValueError("unknown format")
         runs = tuple(RunSettings.from_plain(run) for run in content["runs"])
-        return Plan(EXPERIMENTS[content["experiment"]], runs, str(content["source"]))
+        return Plan(EXPERIMENTS[content["experiment"]], runs, tuple(content["sources"]))
     except (ValueError, KeyError, TypeError) as error:
         raise SettingsError(f"{path} is not the plan of a sweep, or is damaged: {error}") from None
 

@@ -110,7 +110,7 @@ def _summary(plan: Plan, folder: Path, packed: bool) -> Summary:
     results, damaged = _read(runs, Folder(folder))
     return Summary(
         plan.experiment,
-        plan.source,
+        " and ".join(plan.sources),
         packed,
         runs,
         tuple(result for result in results if not result.failed),
