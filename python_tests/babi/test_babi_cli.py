@@ -75,7 +75,15 @@ def test_errors_are_one_line(
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["fly"], ["train", "--epochs", "0"], ["sweep", "table3"], ["sweep"]]
+    "arguments",
+    [
+        [],
+        ["fly"],
+        ["train", "--epochs", "0"],
+        ["train", "--device", "abacus"],
+        ["sweep", "table3"],
+        ["sweep"],
+    ],
 )
 def test_bad_usage(arguments: list[str]) -> None:
     with pytest.raises(SystemExit, match="2"):

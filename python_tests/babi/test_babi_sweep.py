@@ -136,7 +136,6 @@ def test_a_failed_run_is_recorded_and_tried_again(
     assert failed.failed
     assert "has no train file of task 1" in str(failed.error)
     write_dataset(tmp_path / "data", tasks=(1,), questions=40)
-    source.load.__func__.__globals__["_load"].cache_clear()
     tally = sweep(plan, folder, source, in_this_process)
     assert (tally.before, tally.done, tally.failed) == (2, 2, 0)
 

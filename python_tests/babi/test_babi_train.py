@@ -194,6 +194,11 @@ def test_resuming_another_run_is_refused(tmp_path: Path) -> None:
     other = Source(questions=40, seed=5).load(1)
     with pytest.raises(CheckpointError, match="other data"):
         train(other, small(epochs=1), checkpoint=file, resume=True)
+    content = torch.load(file, weights_only=True)
+    del content["model"]["dense.bias"]
+    torch.save(content, file)
+    with pytest.raises(CheckpointError, match="do not fit"):
+        train(questions(), small(epochs=1), checkpoint=file, resume=True)
     with pytest.raises(CheckpointError, match="no checkpoint"):
         train(questions(), small(), resume=True)
 

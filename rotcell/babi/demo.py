@@ -59,7 +59,11 @@ def run(options: argparse.Namespace) -> int:
     tally = sweep(plan, Folder(options.out), source, local_engine(workers))
     (summary,) = summarise(options.out)
     print(f"\n{_table(summary)}\n")
-    print("Test accuracy, as chosen by validation accuracy; the paper's numbers are for real data.")
+    print(
+        "Test accuracy at the epoch that validation chose, "
+        f"{'one seed' if options.seeds == 1 else f'mean of {options.seeds} seeds'}: "
+        "other seeds give other numbers."
+    )
     if summary.results:
         print(_plot(summary, options.out))
     return 1 if tally.failed else 0

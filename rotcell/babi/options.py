@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+import torch
+
 from rotcell.babi.catalog import parse_task_list
 from rotcell.babi.source import Source
 
@@ -21,6 +23,17 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return int(text)
+
+
+def device(text: str) -> torch.device:
+    """A device that is there."""
+    try:
+        found = torch.device(text)
+    except RuntimeError:
+        raise argparse.ArgumentTypeError(f"there is no device {text!r}") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise argparse.ArgumentTypeError("there is no CUDA device, or torch cannot use it")
+    return found
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:

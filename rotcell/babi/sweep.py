@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rotcell.babi.engine import Advanced, Engine
+from rotcell.babi.engine import Ended, Engine, Event
 from rotcell.babi.plan import Plan, load_plan, plan_file
 from rotcell.babi.progress import ProgressBar
 from rotcell.babi.results import Result, ResultError
@@ -59,6 +59,16 @@ class Tally:
     done: int = 0
     failed: int = 0
 
+    @property
+    def ended(self) -> int:
+        """The runs of this sweep that are over."""
+        return self.done + self.failed
+
+    def add(self, result: Result) -> None:
+        """Count a run."""
+        self.done += not result.failed
+        self.failed += result.failed
+
 
 def pending(plan: Plan, folder: Folder, source: Source) -> list[RunSettings]:
     """The runs that have no good result on this data yet; a damaged file counts as none."""
@@ -90,26 +100,22 @@ def sweep(
         bar.note(f"{tally.before} of {len(plan.runs)} runs were done before")
     clock = _Clock(runs, source)
     events = engine(runs, source)
+    bar.show(0.0, f"{len(runs)} runs, starting")
     try:
         for event in events:
-            if isinstance(event, Advanced):
-                clock.advance(event.run, event.epoch)
-                activity = f"{event.run.name} {event.epoch}/{event.run.epochs}"
-            else:
-                result = event.result
-                result.save(folder.file(result.settings))
-                clock.advance(result.settings, result.settings.epochs)
-                tally.done += not result.failed
-                tally.failed += result.failed
-                activity = result.settings.name
+            if isinstance(event, Ended):
+                event.result.save(folder.file(event.result.settings))
+                tally.add(event.result)
+                clock.advance(event.result.settings, event.result.settings.epochs)
                 bar.note(
-                    f"{tally.done + tally.failed}/{len(runs)} {_said(result)}, "
-                    f"{bar.left(clock.done)} left"
+                    f"{tally.ended}/{len(runs)} {_said(event.result)}, {bar.left(clock.done)} left"
                 )
+            else:
+                clock.advance(event.run, event.epoch)
+            failed = f" ({tally.failed} failed)" if tally.failed else ""
+            left = f"{bar.left(clock.done)} left"
             bar.show(
-                clock.done,
-                f"{tally.done + tally.failed}/{len(runs)} runs, {tally.failed} failed, "
-                f"{bar.left(clock.done)} left, {activity}",
+                clock.done, f"{tally.ended}/{len(runs)} runs{failed}, {left}{_under_way(event)}"
             )
     finally:
         events.close()
@@ -123,23 +129,30 @@ def _said(result: Result) -> str:
     return f"{result.settings.name} {result.outcome.test:.1%} in {result.seconds:.0f} s"
 
 
+def _under_way(event: Event) -> str:
+    if isinstance(event, Ended):
+        return ""
+    return f"  task {event.run.task} {event.run.cell} {event.epoch}/{event.run.epochs}"
+
+
 class _Clock:
     """The share of the work that is done; runs count by the length of their stories."""
 
-    def __init__(self, runs: Iterable[RunSettings], source: Source) -> None:
+    def __init__(self, runs: Sequence[RunSettings], source: Source) -> None:
         words = {task: _longest(source, task) for task in {run.task for run in runs}}
         self._weight = {run: words[run.task] * (50 + run.state_size) for run in runs}
         self._total = sum(self._weight.values())
-        self._epochs: dict[RunSettings, int] = {}
+        self._epochs = dict.fromkeys(runs, 0)
+        self._finished = 0.0
 
     def advance(self, run: RunSettings, epoch: int) -> None:
+        """`run` is `epoch` epochs far; that may be less than before, when it is tried again."""
+        self._finished += self._weight[run] * (epoch - self._epochs[run]) / run.epochs
         self._epochs[run] = epoch
 
     @property
     def done(self) -> float:
-        return sum(
-            self._weight[run] * epoch / run.epochs for run, epoch in self._epochs.items()
-        ) / max(self._total, 1)
+        return self._finished / max(self._total, 1)
 
 
 def _longest(source: Source, task: int) -> int:

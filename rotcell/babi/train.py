@@ -45,7 +45,7 @@ class Trained:
     """A finished run."""
 
     history: History
-    seconds: float
+    seconds: float  # of the epochs, without what comes before
     parameters: int  # that were trained
 
 
@@ -66,7 +66,6 @@ def train(
     """
     place = place or Place()
     tensors = vectorise(questions, padding="behind" if settings.packed else "front")
-    began = time.perf_counter()
     devices = [place.device] if place.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         trainer = Trainer(tensors, settings, place)
@@ -74,6 +73,7 @@ def train(
             if checkpoint is None:
                 raise CheckpointError("there is no checkpoint to go on from")
             trainer.restore(Checkpoint.load(checkpoint), questions.digest, checkpoint)
+        began = time.perf_counter()
         while trainer.history.epochs < settings.epochs:
             trainer.epoch()
             if checkpoint is not None and place.team.leads:
@@ -190,8 +190,11 @@ class Trainer:
             raise CheckpointError(f"{path} is of another run: {difference}")
         if saved.digest != digest:
             raise CheckpointError(f"{path} is of a run on other data")
-        self.model.load_state_dict(saved.model)
-        self.optimiser.load_state_dict(saved.optimiser)
+        try:
+            self.model.load_state_dict(saved.model)
+            self.optimiser.load_state_dict(saved.optimiser)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise CheckpointError(f"the weights in {path} do not fit: {error}") from None
         self.history = saved.history
 
 

@@ -15,6 +15,7 @@ from rotcell.babi.history import History
 from rotcell.babi.options import (
     add_data_options,
     add_protocol_options,
+    device,
     positive,
     protocol_of,
     source_of,
@@ -33,7 +34,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="default 0")
     add_protocol_options(parser)
     add_data_options(parser)
-    parser.add_argument("--device", type=torch.device, default="cpu", help="default cpu")
+    parser.add_argument("--device", type=device, default="cpu", help="default cpu")
     parser.add_argument("--threads", type=positive, default=1, help="of the CPU (default 1)")
     parser.add_argument("--compile", action="store_true", help="use torch.compile")
     parser.add_argument(
@@ -56,15 +57,15 @@ def run_train(options: argparse.Namespace) -> int:
         raise CheckpointError("--resume needs --checkpoint, the file to go on from")
     torch.set_num_threads(options.threads)
     questions = source_of(options).load(settings.task)
-    device = own_device(options.device)
+    place_device = own_device(options.device)
     if checkpoint is not None:
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    with team_of_torchrun(device) as team:
+    with team_of_torchrun(place_device) as team:
         # The leader may write the file as soon as training begins: look before.
         taken = checkpoint is not None and checkpoint.exists() and not options.resume
-        if int(team.total(torch.tensor(int(taken), device=device))):
+        if int(team.total(torch.tensor(int(taken), device=place_device))):
             raise CheckpointError(f"{checkpoint} is there already: --resume goes on from it")
-        place = Place(device, options.compile, team)
+        place = Place(place_device, options.compile, team)
         bar = ProgressBar()
         try:
             trained = train(
