@@ -142,7 +142,7 @@ def test_a_failed_run_is_recorded_and_tried_again(
 
 def test_lost_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run whose worker dies is run again; one that kills every worker is given up."""
-    unlucky, deadly = small(cell="lstm", epochs=200), small(cell="gru", epochs=200)
+    unlucky, deadly = small(cell="lstm", epochs=60), small(cell="gru", epochs=60)
     fine = small(cell="rotlstm", epochs=2)
     monkeypatch.setattr("rotcell.babi.local_engine.ATTEMPTS", 2)
     deaths = {unlucky: 1, deadly: 99}
