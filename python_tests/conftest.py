@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -26,3 +27,9 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 @pytest.fixture(params=kinds_and_options(), ids=lambda p: f"{p[0]}-{p[1]}")
 def kind_and_options(request: pytest.FixtureRequest) -> tuple[Kind, str]:
     return request.param
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _away_from_the_clone(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """In the clone's root, a Python that a test starts would find the uncompiled package."""
+    os.chdir(tmp_path_factory.mktemp("elsewhere"))
