@@ -216,11 +216,12 @@ class RotRNN(nn.Module):
         if x.dim() not in (2, 3):
             raise ValueError(f"input must be 2-D (unbatched) or 3-D (batched), got {x.dim()}-D")
         is_batched = x.dim() == 3
-        for name, state in zip(self._state_names, hx or (), strict=False):
-            if state.dim() != x.dim():
-                raise RuntimeError(
-                    f"{name} must be {x.dim()}-D as the input is, got {state.dim()}-D"
-                )
+        if hx is not None:
+            for name, state in zip(self._state_names, hx, strict=True):
+                if state.dim() != x.dim():
+                    raise RuntimeError(
+                        f"{name} must be {x.dim()}-D as the input is, got {state.dim()}-D"
+                    )
         if not is_batched:
             x = x.unsqueeze(1)
             hx = hx and tuple(state.unsqueeze(1) for state in hx)
