@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from rotcell.reference import LSTM_GATES
+
 EMBEDDING_BOUND = 0.05
 
 
@@ -38,4 +40,5 @@ def init_recurrent(layer: nn.Module, *, forget_bias: bool) -> None:
     if forget_bias:
         size = weights["weight_hh_l0"].shape[1]
         with torch.no_grad():
-            weights["bias_ih_l0"][size : 2 * size] = 1.0  # gates come as i, f, g, o
+            forget = LSTM_GATES.index("f") * size
+            weights["bias_ih_l0"][forget : forget + size] = 1.0
