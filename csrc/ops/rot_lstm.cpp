@@ -57,7 +57,9 @@ ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::
                          ? at::empty({save ? sizes.tokens : sizes.batch, sizes.gate_rows}, options)
                          : at::Tensor();
 
-  const int64_t max_tokens = save ? SequenceSteps::kNoLimit : kPieceElements / sizes.gate_rows;
+  const bool made_per_token = !by_step || x.scalar_type() != w_ih.scalar_type();
+  const int64_t max_tokens =
+      made_per_token && !save ? kPieceElements / sizes.gate_rows : SequenceSteps::kNoLimit;
   steps.for_pieces(max_tokens, [&](const SequenceSteps& piece, int64_t first_token) {
     const at::Tensor x_piece =
         x.narrow(0, first_token, piece.tokens()).to(w_ih.scalar_type()).contiguous();
