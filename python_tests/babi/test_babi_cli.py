@@ -55,6 +55,11 @@ def test_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
         (["ask", "/nowhere.pt"], "/nowhere.pt"),
         (["report", "/nowhere"], "holds no sweep"),
         (["sweep", "table1", "--sizes", "6"], "--sizes is for state-size"),
+        (["sweep", "table1", "--address", "auto"], "--address is for --engine ray"),
+        (["train", "--size", "10k"], "--size is for official files"),
+        (["data", "--generate", "d", "--size", "10k"], "--size has no meaning for --generate"),
+        (["data", "--download", "d", "--tasks", "1"], "--tasks has no meaning for --download"),
+        (["data", "--check", "d", "--seed", "0"], "--seed has no meaning for --check"),
     ],
 )
 def test_errors_are_one_line(
@@ -74,6 +79,7 @@ def test_errors_are_one_line(
         ["fly"],
         ["train", "--epochs", "0"],
         ["train", "--device", "abacus"],
+        ["train", "--device", "meta"],
         ["sweep", "table3"],
         ["sweep"],
     ],
@@ -160,6 +166,13 @@ def test_dry_run_lists_and_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFi
     assert "4 of 4 runs to do (2 lstm, 2 rotlstm)" in said
     assert "with 2 workers" in said
     assert not out.exists()
+
+
+def test_a_size_named_twice_is_run_once(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--sizes", "6,4,6", "--tasks", "4", "--seeds", "1", "--epochs", "1", "--dry-run"]
+    assert cli.main(["sweep", "state-size", *options]) == 0
+    names = [line for line in capsys.readouterr().out.splitlines() if line.startswith("task")]
+    assert names == [f"task4-{cell}-size{n}-seed0" for n in (4, 6) for cell in ("lstm", "rotlstm")]
 
 
 def test_report_prints_the_table_and_the_files(

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
 
-from rotcell.babi import data_cli
+from rotcell.babi import cli
 from rotcell.babi.catalog import file_name
 from rotcell.babi.generate import write_dataset
 
 
 def run(*arguments: str) -> int:
-    parser = argparse.ArgumentParser()
-    data_cli.add_arguments(parser)
-    return data_cli.run(parser.parse_args(arguments))
+    return cli.main(["data", *arguments])
 
 
 def test_generate_check_and_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
+from rotcell._closed_pipe import quiet_on_closed_pipe
 from rotcell.babi import data_cli, demo, report_cli, sweep_cli, train_cli
 from rotcell.babi.checkpoint import CheckpointError
 from rotcell.babi.optional import NotInstalledError
@@ -52,6 +53,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+@quiet_on_closed_pipe
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     options = make_parser().parse_args(arguments)
@@ -59,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = options.run(options)
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # an OSError, but none to tell about
+        raise
     except _EXPECTED as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

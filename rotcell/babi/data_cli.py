@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
+from typing import Final
 
 from rotcell.babi.catalog import ALL_TASKS
 from rotcell.babi.check import Report, check_data
@@ -12,7 +13,8 @@ from rotcell.babi.download import download
 from rotcell.babi.fidelity import compare
 from rotcell.babi.generate import DEFAULT_QUESTIONS, write_dataset
 from rotcell.babi.options import positive, tasks
-from rotcell.babi.stories import DataError
+from rotcell.babi.reader import Size
+from rotcell.babi.settings import SettingsError
 
 _FINDINGS_SHOWN = 5
 
@@ -34,41 +36,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--compare", metavar="REAL", help="print a table of the data at REAL against generated data"
     )
-    parser.add_argument("--tasks", type=tasks, metavar="LIST", help="such as 1,6,15-18")
+    parser.add_argument(
+        "--tasks", type=tasks, metavar="LIST", help="such as 1,6,15-18 (default all)"
+    )
     parser.add_argument(
         "--questions",
         type=positive,
-        default=DEFAULT_QUESTIONS,
         metavar="N",
-        help="questions to generate for train and for test, each (default %(default)s)",
+        help=f"to generate for train and for test, each (default {DEFAULT_QUESTIONS})",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the generator (default 0)")
-    parser.add_argument("--size", choices=("1k", "10k"), default="1k", help="of the official data")
+    parser.add_argument("--seed", type=int, help="of the generator (default 0)")
+    parser.add_argument(
+        "--size", choices=("1k", "10k"), help="which of the official files (default 1k)"
+    )
+
+
+# What else can be said of each thing to do.
+_FURTHER: Final = {
+    "download": (),
+    "generate": ("tasks", "questions", "seed"),
+    "check": ("tasks", "size"),
+    "compare": ("tasks", "questions", "seed", "size"),
+}
 
 
 def run(args: argparse.Namespace) -> int:
     """Do what was asked; returns the exit status."""
-    try:
-        if args.download is not None:
-            print(download(args.download or None))
-        elif args.generate is not None:
-            wanted = args.tasks or ALL_TASKS
-            files = write_dataset(args.generate, wanted, args.questions, args.seed)
-            print(f"{len(files)} files written to {args.generate}")
-        elif args.check is not None:
-            return _print_reports(check_data(args.check, args.tasks, size=args.size))
-        else:
-            table = compare(
-                args.compare,
-                tasks=args.tasks,
-                questions=args.questions,
-                seed=args.seed,
-                size=args.size,
-            )
-            print(table, end="")
-    except (DataError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    (what,) = (name for name in _FURTHER if getattr(args, name) is not None)
+    for name in ("tasks", "questions", "seed", "size"):
+        if getattr(args, name) is not None and name not in _FURTHER[what]:
+            raise SettingsError(f"--{name} has no meaning for --{what}")
+    questions = args.questions or DEFAULT_QUESTIONS
+    seed = args.seed or 0
+    size: Size = args.size or "1k"
+    if what == "download":
+        print(download(args.download or None))
+    elif what == "generate":
+        files = write_dataset(args.generate, args.tasks or ALL_TASKS, questions, seed)
+        print(f"{len(files)} files written to {args.generate}")
+    elif what == "check":
+        return _print_reports(check_data(args.check, args.tasks, size=size))
+    else:
+        table = compare(args.compare, tasks=args.tasks, questions=questions, seed=seed, size=size)
+        print(table, end="")
     return 0
 
 

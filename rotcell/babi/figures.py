@@ -38,6 +38,7 @@ class Picture(NamedTuple):
 
     name: str
     caption: str
+    columns: int  # of panels
     png: bytes
     svg: bytes
 
@@ -128,8 +129,8 @@ def _panels(summary: Summary) -> Iterator[tuple[Any, _Panels]]:
     except ImportError as error:
         raise NotInstalledError("figures need matplotlib: pip install 'rotcell[babi]'") from error
     tasks = summary.tasks
-    columns = min(_MOST_COLUMNS, len(tasks))
-    rows = math.ceil(len(tasks) / columns)
+    rows = math.ceil(len(tasks) / _MOST_COLUMNS)
+    columns = math.ceil(len(tasks) / rows)  # no last row with a single panel if it can be helped
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(max(2.3 * columns, 4.6), 1.75 * rows + 1.0), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False).flatten()
@@ -147,7 +148,8 @@ def _picture(figure: Any, panels: _Panels, name: str, caption: str) -> Picture:
     png, svg = io.BytesIO(), io.BytesIO()
     figure.savefig(png, format="png", dpi=150)
     figure.savefig(svg, format="svg", metadata={"Date": None})
-    return Picture(name, caption, png.getvalue(), svg.getvalue())
+    columns = panels[0][1].get_gridspec().ncols
+    return Picture(name, caption, columns, png.getvalue(), svg.getvalue())
 
 
 def _legend(figure: Any, panels: _Panels) -> None:

@@ -7,6 +7,7 @@ import argparse
 import torch
 
 from rotcell.babi.catalog import parse_task_list
+from rotcell.babi.settings import SettingsError
 from rotcell.babi.source import Source
 
 
@@ -31,6 +32,8 @@ def device(text: str) -> torch.device:
         found = torch.device(text)
     except RuntimeError:
         raise argparse.ArgumentTypeError(f"there is no device {text!r}") from None
+    if found.type not in ("cpu", "cuda"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a device to train on: cpu or cuda")
     if found.type == "cuda" and not torch.cuda.is_available():
         raise argparse.ArgumentTypeError("there is no CUDA device, or torch cannot use it")
     return found
@@ -42,22 +45,27 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
         "--data", metavar="PATH", help="folder or .tar.gz of the official files (default: generate)"
     )
     parser.add_argument(
-        "--test-data", metavar="PATH", help="test on these files instead ('generated' for none)"
+        "--test-data", metavar="PATH", help="other files to test on ('generated': generate them)"
     )
-    parser.add_argument("--size", choices=("1k", "10k"), default="1k", help="of the official data")
+    parser.add_argument(
+        "--size", choices=("1k", "10k"), help="which of the official files (default 1k)"
+    )
 
 
 def source_of(options: argparse.Namespace) -> Source:
     """The source that the options name."""
     test = options.data if options.test_data is None else options.test_data
-    return Source(options.data, None if test == "generated" else test, options.size)
+    test = None if test == "generated" else test
+    if options.size and options.data is None and test is None:
+        raise SettingsError("--size is for official files: it needs --data or --test-data")
+    return Source(options.data, test, options.size or "1k")
 
 
 def add_protocol_options(parser: argparse.ArgumentParser) -> None:
     """What may be changed about the paper's protocol."""
     parser.add_argument("--epochs", type=positive, default=40, help="default 40")
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default 0.001)")
-    parser.add_argument("--batch", type=positive, default=32, help="default 32")
+    parser.add_argument("--batch", type=positive, default=32, help="questions a step (default 32)")
     parser.add_argument(
         "--packed", action="store_true", help="run over real lengths instead of padding in front"
     )

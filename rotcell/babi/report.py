@@ -10,7 +10,9 @@ from pathlib import Path
 
 from rotcell.babi.atomic import write_atomically
 from rotcell.babi.figures import Picture, convergence, state_size
+from rotcell.babi.missing import what_is_missing
 from rotcell.babi.optional import NotInstalledError
+from rotcell.babi.progress import duration
 from rotcell.babi.settings import RunSettings
 from rotcell.babi.summary import Summary, summarise
 from rotcell.babi.tables import MARK, Table, comparison, latex, sizes_table
@@ -22,7 +24,10 @@ LEGEND = (
     "2 · sqrt(s₁²/n₁ + s₂²/n₂), with the paper's n₂ = 10, and 0.05 for rounding in print. "
     "A single run has no spread and is never marked."
 )
-_NAMED = 12  # missing runs listed by name
+INTRODUCTION = (
+    "Answering questions about stories: the paper's model with a plain and with a rotating cell, "
+    "our runs beside the paper's numbers."
+)
 
 
 @dataclass(frozen=True)
@@ -89,20 +94,18 @@ def _section(summary: Summary) -> Section:
 
 def _state(summary: Summary) -> list[str]:
     """Where the experiment stands, in sentences."""
-    hours = sum(result.seconds for result in summary.results) / 3600
+    done = summary.results
+    took = duration(sum(result.seconds for result in done))
+    computed = f" ({took} of computing)" if done else ""
     said = [
-        f"{len(summary.results)} of {len(summary.planned)} runs are done "
-        f"({hours:.2f} h of computing); data: {summary.source}."
+        f"{len(done)} of {len(summary.planned)} runs are done{computed}; data: {summary.source}."
     ]
     run = summary.planned[0]
     paper = RunSettings(run.task, run.cell, run.state_size, run.seed, packed=run.packed)
     if run != paper:
         said.append(f"Not the paper's protocol: {run.difference(paper)}.")
-    missing = summary.missing
-    if missing:
-        names = ", ".join(run.name for run in missing[:_NAMED])
-        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-        said.append(f"Missing: {names}{more}.")
+    if summary.missing:
+        said.append(what_is_missing(summary))
     for result in summary.failed:
         said.append(f"Failed: {result.settings.name}: {_last_line(result.error)}")
     said += [f"Damaged: {problem}" for problem in summary.damaged]
@@ -124,16 +127,22 @@ def _markdown(section: Section) -> str:
 
 _CSS = """\
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2rem auto; padding: 0 1rem;
-       color: #222; background: #fff; }
+       color: #222; background: #fff; overflow-wrap: break-word; }
 h1, h2 { line-height: 1.2; }  h2 { margin-top: 2.5rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #ddd;
          white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
+.wide table { font-size: 13px; }  .wide th, .wide td { padding: .25rem .35rem; }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
 thead th { border-bottom: 2px solid #222; }
 .mark { color: #b00020; }  .legend, figcaption { color: #555; font-size: 13px; }
-figure { margin: 1.5rem 0; }  img { max-width: 100%; }"""
+figure { margin: 1.5rem 0; }  img { max-width: 100%; }
+@media (max-width: 760px) {
+  table { font-size: 12px; }  th, td { padding: .25rem .3rem; }  thead th { white-space: normal; }
+}"""
+_WIDE = 10  # columns of a table from which on it is set smaller
+_PANEL = 160  # pixels; narrower panels cannot be read, and the figure scrolls instead
 
 
 def _page(sections: Sequence[Section]) -> str:
@@ -150,6 +159,7 @@ def _page(sections: Sequence[Section]) -> str:
 </head>
 <body>
 <h1>Rotating memories on bAbI</h1>
+<p>{html.escape(INTRODUCTION)}</p>
 {body}
 </body>
 </html>
@@ -160,13 +170,16 @@ def _section_html(section: Section) -> str:
     parts = [f"<h2>{html.escape(section.title)}</h2>"]
     parts += [f"<p>{html.escape(sentence)}</p>" for sentence in section.state]
     if section.table is not None:
-        parts.append(f"<div class=scroll>{section.table.html()}</div>")
+        kind = "scroll wide" if len(section.table.header) >= _WIDE else "scroll"
+        parts.append(f'<div class="{kind}">{section.table.html()}</div>')
         parts.append(f"<p class=legend>{html.escape(section.legend)}</p>")
     for picture in section.pictures:
         encoded = base64.b64encode(picture.svg).decode()
         caption = html.escape(picture.caption)
         parts.append(
-            f'<figure><img alt="{caption}" src="data:image/svg+xml;base64,{encoded}">'
+            f'<figure><div class=scroll><img alt="{caption}" '
+            f'style="min-width:{_PANEL * picture.columns}px" '
+            f'src="data:image/svg+xml;base64,{encoded}"></div>'
             f"<figcaption>{caption}</figcaption></figure>"
         )
     return "\n".join(parts)

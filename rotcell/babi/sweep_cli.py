@@ -35,12 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "; ".join(f"{name}: {each.about}" for name, each in EXPERIMENTS.items())
     parser.add_argument("experiment", choices=tuple(EXPERIMENTS), help=about)
     parser.add_argument(
-        "--tasks", type=tasks, default=ALL_TASKS, metavar="LIST", help="as 1,6,15-18"
+        "--tasks", type=tasks, default=ALL_TASKS, metavar="LIST", help="as 1,6,15-18 (default all)"
     )
     parser.add_argument(
         "--seeds", type=positive, default=DEFAULT_SEEDS, metavar="N", help="0 to N-1 (default 10)"
     )
-    parser.add_argument("--sizes", type=_sizes, metavar="LIST", help="of state-size, as 6,10,50")
+    parser.add_argument(
+        "--sizes",
+        type=_sizes,
+        metavar="LIST",
+        help="for state-size, as 6,10,50 (default 6,8,...,50)",
+    )
     add_protocol_options(parser)
     add_data_options(parser)
     parser.add_argument(
@@ -48,8 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workers", type=positive, metavar="N", help="processes (default: cores)")
     parser.add_argument("--threads", type=positive, default=1, help="of each worker (default 1)")
-    parser.add_argument("--engine", choices=("local", "ray"), default="local")
-    parser.add_argument("--address", help="of a Ray cluster (default: start Ray on this machine)")
+    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="default local")
+    parser.add_argument(
+        "--address", help="for --engine ray, of a cluster (default: start Ray on this machine)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="list the runs, estimate the time")
 
 
@@ -57,6 +64,8 @@ def run(options: argparse.Namespace) -> int:
     """Do the sweep; returns the exit status, which is 1 when a run failed."""
     if options.sizes and options.experiment != "state-size":
         raise SettingsError("--sizes is for state-size: the tables are of size 50")
+    if options.address and options.engine != "ray":
+        raise SettingsError("--address is for --engine ray")
     source = source_of(options)
     plan = make_plan(
         EXPERIMENTS[options.experiment],
@@ -105,4 +114,4 @@ def _dry_run(plan: Plan, folder: Folder, source: Source, workers: int, threads: 
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(positive(part.strip()) for part in text.split(","))
+    return tuple(sorted({positive(part.strip()) for part in text.split(",")}))

@@ -6,6 +6,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rotcell.babi.checkpoint import Checkpoint, CheckpointError
+from rotcell.babi.heap import keep_freed_memory
 from rotcell.babi.history import History
 from rotcell.babi.model import QuestionAnswerer
 from rotcell.babi.settings import RunSettings, SettingsError
@@ -65,6 +67,7 @@ def train(
     as they were.
     """
     place = place or Place()
+    keep_freed_memory()
     tensors = vectorise(questions, padding="behind" if settings.packed else "front")
     devices = [place.device] if place.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
@@ -107,9 +110,9 @@ class Trainer:
         if place.compile:
             run.compile()
         self._run = run
-        trained = [weight for weight in self.model.parameters() if weight.requires_grad]
+        self._weights = [weight for weight in self.model.parameters() if weight.requires_grad]
         self.optimiser = torch.optim.Adam(
-            trained, settings.lr, betas=(0.9, 0.999), eps=1e-8, fused=True
+            self._weights, settings.lr, betas=(0.9, 0.999), eps=1e-8, fused=True
         )
 
     def epoch(self) -> None:
@@ -134,22 +137,23 @@ class Trainer:
         torch.manual_seed(_seed(self.settings.seed, "dropout", number))
         self._run.train()
         total = torch.zeros((), device=self.place.device)
-        for start in range(0, examples.rows, self.settings.batch):
-            total += self.step(shuffled.part(start, start + self.settings.batch))
+        for batch in shuffled.batches(self.settings.batch):
+            total += self.step(batch)
         return float(self.place.team.total(total)) / examples.rows
 
     def step(self, batch: Examples) -> Tensor:
         """One step of the optimiser on a joint batch; the summed loss of this process's rows."""
         team = self.place.team
         joint = batch.trimmed() if self.settings.packed else batch
-        share = team.share(joint.rows)
-        mine = joint.part(share.start, share.stop)
+        share = team.share(joint.rows) if team.size > 1 else None
+        mine = joint if share is None else joint.part(share.start, share.stop)
         with self._autocast():
-            scores = self._run(mine, share if team.size > 1 else None)
+            scores = self._run(mine, share)
         loss = F.cross_entropy(scores.float(), mine.answer, reduction="sum")
-        self.optimiser.zero_grad()
+        for weight in self._weights:  # as zero_grad() does, which takes longer to get there
+            weight.grad = None
         # Gradients are averaged over the team: this makes them those of the joint batch's mean.
-        (loss * (team.size / joint.rows)).backward()
+        loss.backward(loss.new_tensor(team.size / joint.rows))
         self.optimiser.step()
         return loss.detach()
 
@@ -160,15 +164,16 @@ class Trainer:
         team = self.place.team
         right = torch.zeros((), dtype=torch.int64, device=self.place.device)
         mine = team.share(examples.rows)
-        for start in range(mine.start, mine.stop, EVALUATION_BATCH):
-            batch = examples.part(start, min(start + EVALUATION_BATCH, mine.stop))
+        for batch in examples.part(mine.start, mine.stop).batches(EVALUATION_BATCH):
             with self._autocast():
                 scores = self.model(batch.trimmed() if self.settings.packed else batch)
             right += (scores.argmax(dim=-1) == batch.answer).sum()
         return int(team.total(right)) / examples.rows
 
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.place.device.type, torch.bfloat16, enabled=self.settings.amp)
+    def _autocast(self) -> AbstractContextManager[object]:
+        if not self.settings.amp:
+            return nullcontext()
+        return torch.autocast(self.place.device.type, torch.bfloat16)
 
     def snapshot(self, digest: str) -> Checkpoint:
         """What a later process needs to go on."""

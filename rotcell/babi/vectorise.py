@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -73,6 +73,10 @@ class Examples(NamedTuple):
     def part(self, start: int, stop: int | None = None) -> Examples:
         """The rows from `start` up to `stop`, without a copy."""
         return Examples(*(tensor[start:stop] for tensor in self))
+
+    def batches(self, rows: int) -> Iterator[Examples]:
+        """All rows, `rows` at a time and at the end what is left, without a copy."""
+        return map(Examples._make, zip(*(tensor.split(rows) for tensor in self), strict=True))
 
     def in_order(self, order: Tensor) -> Examples:
         """A copy with the rows in another order."""
