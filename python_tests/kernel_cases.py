@@ -90,15 +90,18 @@ def variants(kind: Kind, sizes: Sequence[tuple[int, int, int, int]]) -> list[Cas
     return cases
 
 
+def output_gradients(results: Sequence[Tensor]) -> list[Tensor]:
+    """The same random numbers every time, as the gradients of the results."""
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r) for r in results]
+
+
 def run(
     function, tensors: Sequence[Tensor | None], batch_sizes: Tensor | None, reverse: bool
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Results, and gradients of a fixed random combination of them for every argument."""
     leaves = [None if t is None else t.detach().clone().requires_grad_() for t in tensors]
     results = function(*leaves, batch_sizes, reverse)
-    generator = torch.Generator().manual_seed(1)
-    weights = [
-        torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r.dtype) for r in results
-    ]
-    grads = torch.autograd.grad(results, [t for t in leaves if t is not None], weights)
+    targets = [t for t in leaves if t is not None]
+    grads = torch.autograd.grad(results, targets, output_gradients(results))
     return list(results), list(grads)

@@ -99,6 +99,14 @@ def test_output_ends_in_the_last_state(kind: Kind) -> None:
     assert torch.equal(out[0, :, 4:], h_n[3])
 
 
+def test_last_state_can_be_cut_off_in_place(kind: Kind) -> None:
+    """As for nn.LSTM, in training on one piece of a long sequence after the other."""
+    _, hx = kind.layer(3, 4)(torch.randn(5, 2, 3))
+    for state in kind.as_states(hx):
+        assert state.requires_grad
+        assert not state.detach_().requires_grad
+
+
 def test_batch_first_swaps_input_and_output_only(kind: Kind) -> None:
     layer = kind.layer(3, 4, 2, bidirectional=True)
     swapped = kind.layer(3, 4, 2, batch_first=True, bidirectional=True)

@@ -93,7 +93,8 @@ class RotRNN(nn.Module):
         self._check_options(dropout)
         self.rotation_bias = checked_rotation_bias(rotation_bias, bias)
 
-        for names, shapes in zip(weight_names(self), self._weight_shapes(), strict=True):
+        self._weight_names = weight_names(self)  # kept: every run asks for them
+        for names, shapes in zip(self._weight_names, self._weight_shapes(), strict=True):
             for name, shape in zip(names, shapes, strict=True):
                 empty = torch.empty(shape, device=device, dtype=dtype)
                 self.register_parameter(name, nn.Parameter(empty))
@@ -146,7 +147,7 @@ class RotRNN(nn.Module):
     @property
     def all_weights(self) -> list[list[nn.Parameter]]:
         """The parameters, one list a layer and direction."""
-        return [[getattr(self, name) for name in names] for names in weight_names(self)]
+        return [[getattr(self, name) for name in names] for names in self._weight_names]
 
     def reset_parameters(self) -> None:
         """Draw every parameter anew, uniform in ±1/sqrt(hidden_size), and add `rotation_bias`."""
@@ -248,9 +249,11 @@ class RotRNN(nn.Module):
         self._check_input(x)
         weights = self.all_weights
         if hx is None:
-            hx = tuple(x.new_zeros(len(weights), batch, size) for size in self._state_sizes())
+            zeros = tuple(x.new_zeros(batch, size) for size in self._state_sizes())
+            states = [zeros] * len(weights)
         else:
             self._check_state(hx, x, batch)
+            states = list(zip(*hx, strict=True))
 
         last_states = []
         for layer in range(self.num_layers):
@@ -260,15 +263,12 @@ class RotRNN(nn.Module):
             for direction in range(self._num_directions):
                 k = layer * self._num_directions + direction
                 out, *last_state = self._run_direction(
-                    x,
-                    tuple(state[k] for state in hx),
-                    weights[k],
-                    batch_sizes,
-                    reverse=direction == 1,
+                    x, states[k], weights[k], batch_sizes, reverse=direction == 1
                 )
                 outputs.append(out)
                 last_states.append(last_state)
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
+        # Stacked even if there is one: users of nn.LSTM call detach_(), which refuses views.
         return x, tuple(torch.stack(parts) for parts in zip(*last_states, strict=True))
 
     def _check_input(self, x: Tensor) -> None:

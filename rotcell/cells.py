@@ -80,6 +80,28 @@ class _RotCell(nn.Module):
         self, x: Tensor, hx: tuple[Tensor, ...] | None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Check input and state, and give both a batch of one if they have none."""
+        if not self._fit(x, hx):
+            self._check(x, hx)
+        if hx is None:
+            hx = tuple(x.new_zeros(*x.shape[:-1], self.hidden_size) for _ in self._state_names)
+        if x.dim() == 1:
+            return x.unsqueeze(0), tuple(state.unsqueeze(0) for state in hx)
+        return x, hx
+
+    def _fit(self, x: Tensor, hx: tuple[Tensor, ...] | None) -> bool:
+        """Whether there is plainly nothing to object to: quicker than looking for what is wrong."""
+        shape, dtype, device, weight = x.shape, x.dtype, x.device, self.weight_ih
+        if len(shape) not in (1, 2) or shape[-1] != self.input_size:
+            return False
+        if weight.dtype != dtype or weight.device != device:
+            return False
+        expected = (*shape[:-1], self.hidden_size)
+        for state in hx or ():
+            if state.shape != expected or state.dtype != dtype or state.device != device:
+                return False
+        return True
+
+    def _check(self, x: Tensor, hx: tuple[Tensor, ...] | None) -> None:
         named = list(zip(self._state_names, hx or (), strict=False))
         for name, tensor in [("input", x), *named]:
             if tensor.dim() not in (1, 2):
@@ -102,12 +124,6 @@ class _RotCell(nn.Module):
                 raise RuntimeError(f"input is {x.dtype} but {name} is {tensor.dtype}")
             if tensor.device != x.device:
                 raise RuntimeError(f"input is on {x.device} but {name} is on {tensor.device}")
-
-        if hx is None:
-            hx = tuple(x.new_zeros(expected) for _ in self._state_names)
-        if x.dim() == 1:
-            return x.unsqueeze(0), tuple(state.unsqueeze(0) for state in hx)
-        return x, hx
 
 
 class RotLSTMCell(_RotCell):

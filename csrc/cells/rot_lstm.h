@@ -14,9 +14,13 @@ namespace rotcell {
 struct RotLstmRows {
   enum Gate { kInput, kForget, kCandidate, kOutput, kGateCount };
 
-  static constexpr int64_t offset(Gate gate, int64_t hidden) { return gate * hidden; }
-  static constexpr int64_t angles(int64_t hidden) { return kGateCount * hidden; }
-  static constexpr int64_t count(int64_t hidden) { return angles(hidden) + hidden / 2; }
+  static ROTCELL_INLINE constexpr int64_t offset(Gate gate, int64_t hidden) {
+    return gate * hidden;
+  }
+  static ROTCELL_INLINE constexpr int64_t angles(int64_t hidden) { return kGateCount * hidden; }
+  static ROTCELL_INLINE constexpr int64_t count(int64_t hidden) {
+    return angles(hidden) + hidden / 2;
+  }
 };
 
 template <class Math>

@@ -20,6 +20,14 @@ struct Steps {
   bool reverse;                // from the last step to the first
 };
 
+// A run of steps, counted in the order of processing, and its tokens. A backward pass goes through
+// a sequence piece by piece, so that what is made for every token only on the way to the weight
+// gradients need not be kept for the whole sequence.
+struct Piece {
+  int64_t begin, end;
+  int64_t first_token, tokens;
+};
+
 // The rows of the batch that one thread carries through the whole sequence.
 struct RowRange {
   int64_t begin;
@@ -52,6 +60,7 @@ struct LstmForward {
 template <class T>
 struct LstmBackward {
   Steps steps;
+  Piece piece;  // what to go back through; the pieces behind it are done
   int64_t inputs;
   int64_t hidden;
   int64_t outputs;
@@ -62,9 +71,9 @@ struct LstmBackward {
   const T* gates;       // [N, G] activations
   const T* cells;       // [N, H]
   const T* grad_out;    // [N, P], or null: zero
-  T* grad_h;            // [B, P]: gradient of h_n, becomes that of h0
-  T* grad_c;            // [B, H]: gradient of c_n, becomes that of c0
-  T* grad_gates;        // [N, G] out
+  T* grad_h;            // [B, P]: gradient of h after the piece, becomes that of h before it
+  T* grad_c;            // [B, H]: gradient of c, likewise
+  T* grad_gates;        // [piece.tokens, G] out
   T* grad_x;            // [N, I] out; null without input
   T* grad_projected;    // [N, P] out: the whole gradient of each output; null without projection
   T* unprojected;       // [N, H] out: o tanh(c) again; null without projection
@@ -90,6 +99,7 @@ struct GruForward {
 template <class T>
 struct GruBackward {
   Steps steps;
+  Piece piece;  // what to go back through; the pieces behind it are done
   int64_t inputs;
   int64_t hidden;
   const T* recurrent;  // w_hh, packed for the way back
@@ -98,10 +108,18 @@ struct GruBackward {
   const T* gates;      // [N, G] activations
   const T* out;        // [N, H]
   const T* grad_out;   // [N, H], or null: zero
-  T* grad_h;           // [B, H]: gradient of h_n, becomes that of h0
-  T* grad_gates;       // [N, G] out
+  T* grad_h;           // [B, H]: gradient of h after the piece, becomes that of h before it
+  T* grad_gates;       // [piece.tokens, G] out
   T* grad_x;           // [N, I] out; null without input
-  T* rotated;          // [N, H] out: what the candidate saw of the old state, again
+  T* rotated;          // [piece.tokens, H] out: what the candidate saw of the old state, again
+};
+
+// What one of several threads does of a piece of work that is shared out evenly.
+struct Share {
+  int64_t index, count;
+
+  constexpr int64_t begin(int64_t items) const { return items * index / count; }
+  constexpr int64_t end(int64_t items) const { return items * (index + 1) / count; }
 };
 
 // Weights [rows, depth] packed for products with rows of length depth. The weights of x, if they
@@ -110,14 +128,14 @@ template <class T>
 struct ForwardPacking {
   int64_t (*elements)(int64_t rows, int64_t x_depth, int64_t depth);
   void (*pack)(const T* x_weights, const T* weights, int64_t rows, int64_t x_depth, int64_t depth,
-               T* packed);
+               T* packed, Share);
 };
 
 // Weights [rows, depth] packed for products with rows of length `rows`.
 template <class T>
 struct BackwardPacking {
   int64_t (*elements)(int64_t rows, int64_t depth);
-  void (*pack)(const T* weights, int64_t rows, int64_t depth, T* packed);
+  void (*pack)(const T* weights, int64_t rows, int64_t depth, T* packed, Share);
 };
 
 template <class T>

@@ -13,19 +13,19 @@ int64_t forward_elements(int64_t rows, int64_t x_depth, int64_t depth) {
 }
 template <class T>
 void pack_forward(const T* x_weights, const T* weights, int64_t rows, int64_t x_depth,
-                  int64_t depth, T* packed) {
+                  int64_t depth, T* packed, Share share) {
   if (x_depth > 0) {
-    pack_panels(x_weights, 1, x_depth, x_depth, rows, packed, 0, x_depth + depth);
+    pack_panels(x_weights, 1, x_depth, x_depth, rows, packed, 0, x_depth + depth, share);
   }
-  pack_panels(weights, 1, depth, depth, rows, packed, x_depth, x_depth + depth);
+  pack_panels(weights, 1, depth, depth, rows, packed, x_depth, x_depth + depth, share);
 }
 template <class T>
 int64_t backward_elements(int64_t rows, int64_t depth) {
   return panel_elements<T>(rows, depth);
 }
 template <class T>
-void pack_backward(const T* weights, int64_t rows, int64_t depth, T* packed) {
-  pack_panels(weights, depth, 1, rows, depth, packed, 0, rows);
+void pack_backward(const T* weights, int64_t rows, int64_t depth, T* packed, Share share) {
+  pack_panels(weights, depth, 1, rows, depth, packed, 0, rows, share);
 }
 
 // The three parts of a GRU's weights, one behind the other.
@@ -39,10 +39,10 @@ int64_t gru_forward_elements(int64_t, int64_t x_depth, int64_t hidden) {
 }
 template <class T>
 void pack_gru_forward(const T* x_weights, const T* weights, int64_t, int64_t x_depth,
-                      int64_t hidden, T* packed) {
+                      int64_t hidden, T* packed, Share share) {
   for (const auto part : RotGruParts::all(hidden)) {
     pack_forward(x_depth > 0 ? x_weights + part.first_row * x_depth : nullptr,
-                 weights + part.first_row * hidden, part.rows, x_depth, hidden, packed);
+                 weights + part.first_row * hidden, part.rows, x_depth, hidden, packed, share);
     packed += forward_elements<T>(part.rows, x_depth, hidden);
   }
 }
@@ -55,9 +55,9 @@ int64_t gru_backward_elements(int64_t, int64_t hidden) {
   return elements;
 }
 template <class T>
-void pack_gru_backward(const T* weights, int64_t, int64_t hidden, T* packed) {
+void pack_gru_backward(const T* weights, int64_t, int64_t hidden, T* packed, Share share) {
   for (const auto part : RotGruParts::all(hidden)) {
-    pack_backward(weights + part.first_row * hidden, part.rows, hidden, packed);
+    pack_backward(weights + part.first_row * hidden, part.rows, hidden, packed, share);
     packed += backward_elements<T>(part.rows, hidden);
   }
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "cpu/kernels.h"
 #include "cpu/simd.h"
 
 namespace rotcell::cpu::ROTCELL_ISA {
@@ -17,6 +18,10 @@ struct Tile {
   // Accumulators, the weights of one depth, one broadcast row element.
   static_assert(kRows * kVectors + kVectors + 1 <= kVectorRegisters);
 };
+
+// A panel of a large layer is longer than the first-level cache: the weights are asked for this
+// many depths before they are needed.
+constexpr int kPrefetchDepth = 16;
 
 constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -71,19 +76,21 @@ ROTCELL_INLINE void pack_block(const T* weights, int64_t depth_stride, int64_t c
 
 // Packs the weights whose element (k, column) is weights[k * depth_stride + column *
 // column_stride], one of the strides being 1, as the depths from first_depth on of panels that are
-// panel_depth deep.
+// panel_depth deep. The panels are shared out.
 template <class T>
 void pack_panels(const T* weights, int64_t depth_stride, int64_t column_stride, int64_t depth,
-                 int64_t columns, T* packed, int64_t first_depth, int64_t panel_depth) {
+                 int64_t columns, T* packed, int64_t first_depth, int64_t panel_depth,
+                 Share share) {
   constexpr int L = kLanes<T>;
   const PanelCut<T> cut{columns};
-  for (int64_t panel = 0; panel < cut.panels; ++panel) {
+  for (int64_t panel = share.begin(cut.panels); panel < share.end(cut.panels); ++panel) {
     const int64_t first = cut.begin(panel), here = cut.columns_of(panel);
     const int64_t width = cut.vectors_of(panel) * L;
+    T* packed_panel = packed + panel_depth * first;
     for (int64_t k = 0; k < depth; k += L) {
       for (int64_t column = 0; column < here; column += L) {
         const T* source = weights + k * depth_stride + (first + column) * column_stride;
-        T* target = packed + (first_depth + k) * width + column;
+        T* target = packed_panel + (first_depth + k) * width + column;
         if (depth - k >= L && here - column >= L) {
           pack_block(source, depth_stride, column_stride, L, L, target, width);
         } else {
@@ -91,7 +98,6 @@ void pack_panels(const T* weights, int64_t depth_stride, int64_t column_stride, 
         }
       }
     }
-    packed += panel_depth * width;
   }
 }
 
@@ -115,11 +121,12 @@ struct Addend {
 // One register tile: ROWS rows of [first, second] times VECTORS vectors of columns, of which
 // `columns` exist.
 template <class T, int ROWS, int VECTORS>
-void multiply_tile(Rows<T> first, Rows<T> second,
-                   const T* panel,  // [first.depth + second.depth, VECTORS * kLanes]
-                   Addend<T> addend,
-                   T* result,  // [ROWS, columns], row stride result_stride
-                   int64_t result_stride, int64_t columns) {
+ROTCELL_INLINE void multiply_columns(
+    const Rows<T>& first, const Rows<T>& second,
+    const T* panel,  // [first.depth + second.depth, VECTORS * kLanes]
+    const Addend<T>& addend,
+    T* result,  // [ROWS, columns], row stride result_stride
+    int64_t result_stride, int64_t columns) {
   constexpr int L = kLanes<T>;
   Vec<T> sum[ROWS][VECTORS];
 #pragma GCC unroll 8
@@ -135,7 +142,10 @@ void multiply_tile(Rows<T> first, Rows<T> second,
     for (int64_t k = 0; k < rows.depth; ++k) {
       Vec<T> weight[VECTORS];
 #pragma GCC unroll 8
-      for (int v = 0; v < VECTORS; ++v) weight[v] = load(panel + v * L);
+      for (int v = 0; v < VECTORS; ++v) {
+        weight[v] = load(panel + v * L);
+        __builtin_prefetch(panel + (kPrefetchDepth * VECTORS + v) * L);
+      }
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; ++r) {
         const Vec<T> x = broadcast(rows.data[r * rows.stride + k]);
@@ -154,8 +164,22 @@ void multiply_tile(Rows<T> first, Rows<T> second,
   }
 }
 
+// The same, with code of its own for the usual case, in which all columns exist.
+template <class T, int ROWS, int VECTORS>
+void multiply_tile(const Rows<T>& first, const Rows<T>& second, const T* panel,
+                   const Addend<T>& addend, T* result, int64_t result_stride, int64_t columns) {
+  constexpr int64_t kAll = VECTORS * kLanes<T>;
+  if (columns == kAll) {
+    multiply_columns<T, ROWS, VECTORS>(first, second, panel, addend, result, result_stride, kAll);
+  } else {
+    multiply_columns<T, ROWS, VECTORS>(first, second, panel, addend, result, result_stride,
+                                       columns);
+  }
+}
+
 template <class T>
-using TileFunction = void (*)(Rows<T>, Rows<T>, const T*, Addend<T>, T*, int64_t, int64_t);
+using TileFunction = void (*)(const Rows<T>&, const Rows<T>&, const T*, const Addend<T>&, T*,
+                              int64_t, int64_t);
 
 // The tile function for a number of rows and vectors.
 template <class T, int... RV>
@@ -219,15 +243,16 @@ void multiply(const Rows<T>& first, const Rows<T>& second, int64_t row_count,
     }
   }
   for (; done < cut.panels; ++done) {
-    const int64_t column = cut.begin(done);
+    const int64_t column = cut.begin(done), columns = cut.columns_of(done);
+    const int vectors = cut.vectors_of(done);
     const T* panel = panels.data + panels.depth * column;
     for (int64_t row = 0; row < row_count; row += Tile::kRows) {
       const int64_t rows_left = row_count - row;
       const int rows = static_cast<int>(rows_left < Tile::kRows ? rows_left : Tile::kRows);
-      tile_function<T>(rows, cut.vectors_of(done), TileShapes{})(
+      tile_function<T>(rows, vectors, TileShapes{})(
           first.from(row), second.from(row), panel,
           {addend.data ? addend.data + row * addend.stride + column : nullptr, addend.stride},
-          result + row * result_stride + column, result_stride, cut.columns_of(done));
+          result + row * result_stride + column, result_stride, columns);
     }
   }
 }

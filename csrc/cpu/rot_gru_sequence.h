@@ -91,12 +91,12 @@ struct RotGruSequence {
     const Panels<T> candidate_weights{after(angle_weights), parts.candidate.rows, H};
     const Panels<T> input{p.input, gate_rows, p.inputs};
 
-    for (int64_t position = p.steps.count - 1; position >= 0; --position) {
+    for (int64_t position = p.piece.end - 1; position >= p.piece.begin; --position) {
       const RowStep s = row_step(p.steps, rows, position);
       const int64_t count = s.end - s.begin, first_token = s.token + s.begin;
       const T* gates = p.gates + s.token * gate_rows;
-      T* grad_gates = p.grad_gates + s.token * gate_rows;
-      T* rotated = p.rotated + s.token * H;
+      T* grad_gates = p.grad_gates + (s.token - p.piece.first_token) * gate_rows;
+      T* rotated = p.rotated + (s.token - p.piece.first_token) * H;
       T* grad_h = p.grad_h + s.begin * H;
       const T* carried = p.out + s.token_before * H;
       const auto h_prev = [&](int64_t row) {

@@ -61,9 +61,10 @@ struct RotLstmSequence {
     const Panels<T> recurrent{p.recurrent, gate_rows, p.outputs};
     const Panels<T> input{p.input, gate_rows, p.inputs};
     const Panels<T> projection{p.projection, p.outputs, p.hidden};
-    for (int64_t position = p.steps.count - 1; position >= 0; --position) {
+    for (int64_t position = p.piece.end - 1; position >= p.piece.begin; --position) {
       const RowStep s = row_step(p.steps, rows, position);
       const int64_t count = s.end - s.begin;
+      T* grad_gates = p.grad_gates + (s.token - p.piece.first_token) * gate_rows;
       if (p.projection) {
         T* grad_projected = p.grad_projected + s.token * p.outputs;
         for (int64_t row = s.begin; row < s.end; ++row) {
@@ -81,15 +82,13 @@ struct RotLstmSequence {
             p.projection ? p.grad_unprojected + row * p.hidden : p.grad_h + row * p.hidden;
         backward_row(p.hidden, p.gates + token * gate_rows, c_prev, p.cells + token * p.hidden,
                      grad_hidden, p.projection ? nullptr : grad_out_row(p, token),
-                     p.grad_c + row * p.hidden, p.grad_gates + token * gate_rows,
+                     p.grad_c + row * p.hidden, grad_gates + row * gate_rows,
                      p.projection ? p.unprojected + token * p.hidden : nullptr);
       }
-      const int64_t first_token = s.token + s.begin;
-      const Rows<T> grad_gates{p.grad_gates + first_token * gate_rows, gate_rows, gate_rows};
-      multiply(grad_gates, count, recurrent, Addend<T>{}, p.grad_h + s.begin * p.outputs,
-               p.outputs);
+      const Rows<T> grad_rows{grad_gates + s.begin * gate_rows, gate_rows, gate_rows};
+      multiply(grad_rows, count, recurrent, Addend<T>{}, p.grad_h + s.begin * p.outputs, p.outputs);
       if (p.input) {
-        multiply(grad_gates, count, input, Addend<T>{}, p.grad_x + first_token * p.inputs,
+        multiply(grad_rows, count, input, Addend<T>{}, p.grad_x + (s.token + s.begin) * p.inputs,
                  p.inputs);
       }
     }

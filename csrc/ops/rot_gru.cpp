@@ -1,33 +1,19 @@
 // The RotGRU ops on the CPU: one direction of one layer over a whole sequence.
-#include "cells/rot_gru.h"
+#include "ops/rot_gru.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
 #include "ops/sequence.h"
+#include "ops/weight_gradients.h"
 
 namespace rotcell::ops {
 namespace {
 
-struct Sizes {
-  int64_t tokens, batch, hidden, gate_rows;
-
-  int64_t multiplications_per_token() const { return gate_rows * hidden; }
-};
-
-Sizes check_arguments(const at::Tensor& x, const at::Tensor& h0, const at::Tensor& w_ih,
-                      const at::Tensor& w_hh) {
-  check_matrix("x", x);
-  check_matrix("h0", h0);
-  const int64_t hidden = h0.size(1);
-  const Sizes sizes{x.size(0), h0.size(0), hidden, RotGruRows::count(hidden)};
-  check_tensor("h0", h0, {sizes.batch, hidden}, x);
-  check_tensor("w_ih", w_ih, {sizes.gate_rows, x.size(1)}, x);
-  check_tensor("w_hh", w_hh, {sizes.gate_rows, hidden}, x);
-  return sizes;
-}
+using Sizes = GruSizes;
 
 struct ForwardResult {
   at::Tensor out, h_n, gates;
@@ -47,16 +33,19 @@ ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::
   const at::Tensor weights =
       packed(kernels.gru_forward_weights, by_step ? w_ih : at::Tensor(), w_hh);
   const at::Tensor rotated = at::empty({sizes.batch, sizes.hidden}, options);
-  at::Tensor gates = by_step || save
-                         ? at::empty({save ? sizes.tokens : sizes.batch, sizes.gate_rows}, options)
-                         : at::Tensor();
+  at::Tensor gates;  // for a small batch made by the product with x, if there are tokens at all
+  if (by_step || sizes.tokens == 0) {
+    gates = save ? empty_for_backward(sizes.tokens, sizes.gate_rows, options)
+                 : at::empty({sizes.batch, sizes.gate_rows}, options);
+  }
 
   const bool made_per_token = !by_step || x.scalar_type() != w_ih.scalar_type();
   const int64_t max_tokens =
       made_per_token && !save ? kPieceElements / sizes.gate_rows : SequenceSteps::kNoLimit;
   steps.for_pieces(max_tokens, [&](const SequenceSteps& piece, int64_t first_token) {
+    const bool whole = piece.tokens() == sizes.tokens;
     const at::Tensor x_piece =
-        x.narrow(0, first_token, piece.tokens()).to(w_ih.scalar_type()).contiguous();
+        prepared(whole ? x : x.narrow(0, first_token, piece.tokens()), w_ih.scalar_type());
     if (!by_step) gates = input_product(x_piece, w_ih, bias);
     cpu::GruForward<T> p{};
     p.steps = piece.view();
@@ -72,7 +61,7 @@ ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::
     p.out = result.out.data_ptr<T>() + first_token * sizes.hidden;
     p.rotated = rotated.data_ptr<T>();
     p.save = save;
-    for_row_ranges(piece, kernels.row_tile, sizes.multiplications_per_token(),
+    for_row_ranges(piece.view(), kernels.row_tile, sizes.multiplications_per_token(),
                    [&](cpu::RowRange rows) { kernels.gru_forward(p, rows); });
   });
   if (save) result.gates = gates;
@@ -92,7 +81,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> rot_gru(
   const auto run = type == at::kDouble ? forward<double> : forward<float>;
   ForwardResult result = run(sizes, steps, x, prepared(h0, type), prepared(w_ih, type),
                              prepared(w_hh, type), total_bias(b_ih, b_hh, type), save);
-  return {result.out.to(storage), result.h_n.to(storage), result.gates};
+  return {prepared(result.out, storage), prepared(result.h_n, storage), result.gates};
 }
 
 struct BackwardResult {
@@ -112,9 +101,11 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   const at::Tensor input = packed(kernels.backward_weights, grad_x_by_step ? w_ih : at::Tensor());
   BackwardResult grad{none(), grad_h_n.defined() ? grad_h_n.clone() : at::zeros_like(h0), none(),
                       none(), none()};
-  at::Tensor grad_gates = at::empty({sizes.tokens, sizes.gate_rows}, options);
-  at::Tensor rotated = at::empty({sizes.tokens, sizes.hidden}, options);
-  if (grad_x_by_step) grad.x = at::empty(x.sizes(), options);
+  const int64_t piece_tokens =
+      std::min(sizes.tokens, std::max(sizes.batch, gradient_piece_tokens(sizes.gate_rows)));
+  const at::Tensor grad_gates = at::empty({piece_tokens, sizes.gate_rows}, options);
+  const at::Tensor rotated = at::empty({piece_tokens, sizes.hidden}, options);
+  if (x_wanted) grad.x = at::empty(x.sizes(), options);
   cpu::GruBackward<T> p{};
   p.steps = steps.view();
   p.inputs = x.size(1);
@@ -129,18 +120,34 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   p.grad_gates = grad_gates.data_ptr<T>();
   p.grad_x = grad_x_by_step ? grad.x.data_ptr<T>() : nullptr;
   p.rotated = rotated.data_ptr<T>();
-  for_row_ranges(steps, kernels.row_tile, sizes.multiplications_per_token(),
-                 [&](cpu::RowRange rows) { kernels.gru_backward(p, rows); });
+  std::optional<WeightGradients> weights;
+  if (weights_wanted) weights.emplace(x, h0, out, steps, sizes.gate_rows, piece_tokens);
+  // All gates saw the old state, but for the candidate, which saw it reset and rotated.
+  const int64_t candidate = RotGruRows::offset(RotGruRows::kCandidate, sizes.hidden);
+  at::Tensor grad_candidate;
+  if (weights_wanted) grad_candidate = at::zeros({sizes.hidden, sizes.hidden}, options);
 
-  if (x_wanted && !grad_x_by_step) grad.x = at::mm(grad_gates, w_ih);
+  const std::vector<cpu::Piece> pieces = steps.pieces(piece_tokens);
+  for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) {
+    p.piece = *piece;
+    for_row_ranges(steps.view(*piece), kernels.row_tile, sizes.multiplications_per_token(),
+                   [&](cpu::RowRange rows) { kernels.gru_backward(p, rows); });
+    const at::Tensor grads = grad_gates.narrow(0, 0, piece->tokens);
+    if (x_wanted && !grad_x_by_step) {
+      at::Tensor grad_x = grad.x.narrow(0, piece->first_token, piece->tokens);
+      at::mm_out(grad_x, grads, w_ih);
+    }
+    if (weights_wanted) {
+      weights->add(*piece, grads);
+      grad_candidate.addmm_(grads.narrow(1, candidate, sizes.hidden).t(),
+                            rotated.narrow(0, 0, piece->tokens));
+    }
+  }
   if (weights_wanted) {
-    grad.w_ih = at::mm(grad_gates.t(), x);
-    grad.bias = grad_gates.sum(0);
-    // All gates saw the old state, but for the candidate, which saw it reset and rotated.
-    grad.w_hh = at::mm(grad_gates.t(), previous_hidden(out, h0, steps));
-    const int64_t candidate = RotGruRows::offset(RotGruRows::kCandidate, sizes.hidden);
-    at::Tensor candidate_rows = grad.w_hh.narrow(0, candidate, sizes.hidden);
-    at::mm_out(candidate_rows, grad_gates.narrow(1, candidate, sizes.hidden).t(), rotated);
+    grad.w_ih = weights->w_ih();
+    grad.w_hh = weights->w_hh();
+    grad.bias = weights->bias();
+    grad.w_hh.narrow(0, candidate, sizes.hidden).copy_(grad_candidate);
   }
   return grad;
 }
@@ -163,8 +170,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> rot_gru_b
       run(sizes, steps, prepared(grad_out, type), prepared(grad_h_n, type), prepared(x, type),
           prepared(h0, type), prepared(w_ih, type), prepared(w_hh, type), prepared(out, type),
           prepared(gates, type), x_wanted, weights_wanted);
-  return {grad.x.to(storage), grad.h0.to(storage), grad.w_ih.to(storage), grad.w_hh.to(storage),
-          grad.bias.to(storage)};
+  return {prepared(grad.x, storage), prepared(grad.h0, storage), prepared(grad.w_ih, storage),
+          prepared(grad.w_hh, storage), prepared(grad.bias, storage)};
 }
 
 }  // namespace

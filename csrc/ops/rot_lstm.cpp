@@ -1,5 +1,5 @@
 // The RotLSTM ops on the CPU: one direction of one layer over a whole sequence.
-#include "cells/rot_lstm.h"
+#include "ops/rot_lstm.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
@@ -7,30 +7,12 @@
 #include <torch/library.h>
 
 #include "ops/sequence.h"
+#include "ops/weight_gradients.h"
 
 namespace rotcell::ops {
 namespace {
 
-struct Sizes {
-  int64_t tokens, batch, hidden, outputs, gate_rows;
-
-  int64_t multiplications_per_token() const { return gate_rows * outputs; }
-};
-
-Sizes check_arguments(const at::Tensor& x, const at::Tensor& h0, const at::Tensor& c0,
-                      const at::Tensor& w_ih, const at::Tensor& w_hh, const OptionalTensor& w_hr) {
-  check_matrix("x", x);
-  check_matrix("h0", h0);
-  check_matrix("c0", c0);
-  const int64_t hidden = c0.size(1), outputs = w_hr ? h0.size(1) : hidden;
-  const Sizes sizes{x.size(0), h0.size(0), hidden, outputs, RotLstmRows::count(hidden)};
-  check_tensor("h0", h0, {sizes.batch, outputs}, x);
-  check_tensor("c0", c0, {sizes.batch, hidden}, x);
-  check_tensor("w_ih", w_ih, {sizes.gate_rows, x.size(1)}, x);
-  check_tensor("w_hh", w_hh, {sizes.gate_rows, outputs}, x);
-  check_tensor("w_hr", w_hr, {outputs, hidden}, x);
-  return sizes;
-}
+using Sizes = LstmSizes;
 
 struct ForwardResult {
   at::Tensor out, h_n, c_n, gates, cells;
@@ -48,21 +30,24 @@ ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::
   // The state runs through h_n and c_n from piece to piece.
   ForwardResult result{at::empty({sizes.tokens, sizes.outputs}, options), h0.clone(), c0.clone(),
                        at::empty({0}, options), at::empty({0}, options)};
-  if (save) result.cells = at::empty({sizes.tokens, sizes.hidden}, options);
+  if (save) result.cells = empty_buffer({sizes.tokens, sizes.hidden}, options);
   const at::Tensor weights = packed(kernels.forward_weights, by_step ? w_ih : at::Tensor(), w_hh);
   const at::Tensor projection = packed(kernels.forward_weights, at::Tensor(), w_hr);
   const at::Tensor unprojected =
       w_hr.defined() ? at::empty({sizes.batch, sizes.hidden}, options) : at::Tensor();
-  at::Tensor gates = by_step || save
-                         ? at::empty({save ? sizes.tokens : sizes.batch, sizes.gate_rows}, options)
-                         : at::Tensor();
+  at::Tensor gates;  // for a small batch made by the product with x, if there are tokens at all
+  if (by_step || sizes.tokens == 0) {
+    gates = save ? empty_for_backward(sizes.tokens, sizes.gate_rows, options)
+                 : at::empty({sizes.batch, sizes.gate_rows}, options);
+  }
 
   const bool made_per_token = !by_step || x.scalar_type() != w_ih.scalar_type();
   const int64_t max_tokens =
       made_per_token && !save ? kPieceElements / sizes.gate_rows : SequenceSteps::kNoLimit;
   steps.for_pieces(max_tokens, [&](const SequenceSteps& piece, int64_t first_token) {
+    const bool whole = piece.tokens() == sizes.tokens;
     const at::Tensor x_piece =
-        x.narrow(0, first_token, piece.tokens()).to(w_ih.scalar_type()).contiguous();
+        prepared(whole ? x : x.narrow(0, first_token, piece.tokens()), w_ih.scalar_type());
     if (!by_step) gates = input_product(x_piece, w_ih, bias);
     cpu::LstmForward<T> p{};
     p.steps = piece.view();
@@ -82,7 +67,7 @@ ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::
     p.cells = save ? result.cells.data_ptr<T>() : p.c_n;
     p.unprojected = data_or_null<T>(unprojected);
     p.save = save;
-    for_row_ranges(piece, kernels.row_tile, sizes.multiplications_per_token(),
+    for_row_ranges(piece.view(), kernels.row_tile, sizes.multiplications_per_token(),
                    [&](cpu::RowRange rows) { kernels.lstm_forward(p, rows); });
   });
   if (save) result.gates = gates;
@@ -103,8 +88,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> rot_lstm(
   ForwardResult result =
       run(sizes, steps, x, prepared(h0, type), prepared(c0, type), prepared(w_ih, type),
           prepared(w_hh, type), total_bias(b_ih, b_hh, type), prepared(w_hr, type), save);
-  return {result.out.to(storage), result.h_n.to(storage), result.c_n.to(storage), result.gates,
-          result.cells};
+  return {prepared(result.out, storage), prepared(result.h_n, storage),
+          prepared(result.c_n, storage), result.gates, result.cells};
 }
 
 struct BackwardResult {
@@ -132,14 +117,16 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
                       none(),
                       none(),
                       none()};
-  at::Tensor grad_gates = at::empty({sizes.tokens, sizes.gate_rows}, options);
+  const int64_t piece_tokens =
+      std::min(sizes.tokens, std::max(sizes.batch, gradient_piece_tokens(sizes.gate_rows)));
+  const at::Tensor grad_gates = at::empty({piece_tokens, sizes.gate_rows}, options);
   at::Tensor grad_projected, unprojected, grad_unprojected;
   if (w_hr.defined()) {
     grad_projected = at::empty({sizes.tokens, sizes.outputs}, options);
     unprojected = at::empty({sizes.tokens, sizes.hidden}, options);
     grad_unprojected = at::empty({sizes.batch, sizes.hidden}, options);
   }
-  if (grad_x_by_step) grad.x = at::empty(x.sizes(), options);
+  if (x_wanted) grad.x = at::empty(x.sizes(), options);
   cpu::LstmBackward<T> p{};
   p.steps = steps.view();
   p.inputs = x.size(1);
@@ -159,14 +146,25 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   p.grad_projected = data_or_null<T>(grad_projected);
   p.unprojected = data_or_null<T>(unprojected);
   p.grad_unprojected = data_or_null<T>(grad_unprojected);
-  for_row_ranges(steps, kernels.row_tile, sizes.multiplications_per_token(),
-                 [&](cpu::RowRange rows) { kernels.lstm_backward(p, rows); });
+  std::optional<WeightGradients> weights;
+  if (weights_wanted) weights.emplace(x, h0, out, steps, sizes.gate_rows, piece_tokens);
 
-  if (x_wanted && !grad_x_by_step) grad.x = at::mm(grad_gates, w_ih);
+  const std::vector<cpu::Piece> pieces = steps.pieces(piece_tokens);
+  for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) {
+    p.piece = *piece;
+    for_row_ranges(steps.view(*piece), kernels.row_tile, sizes.multiplications_per_token(),
+                   [&](cpu::RowRange rows) { kernels.lstm_backward(p, rows); });
+    const at::Tensor grads = grad_gates.narrow(0, 0, piece->tokens);
+    if (x_wanted && !grad_x_by_step) {
+      at::Tensor grad_x = grad.x.narrow(0, piece->first_token, piece->tokens);
+      at::mm_out(grad_x, grads, w_ih);
+    }
+    if (weights) weights->add(*piece, grads);
+  }
   if (weights_wanted) {
-    grad.w_ih = at::mm(grad_gates.t(), x);
-    grad.w_hh = at::mm(grad_gates.t(), previous_hidden(out, h0, steps));
-    grad.bias = grad_gates.sum(0);
+    grad.w_ih = weights->w_ih();
+    grad.w_hh = weights->w_hh();
+    grad.bias = weights->bias();
     if (w_hr.defined()) grad.w_hr = at::mm(grad_projected.t(), unprojected);
   }
   return grad;
@@ -195,8 +193,9 @@ rot_lstm_backward(const OptionalTensor& grad_out, const OptionalTensor& grad_h_n
           prepared(grad_c_n, type), prepared(x, type), prepared(h0, type), prepared(c0, type),
           prepared(w_ih, type), prepared(w_hh, type), prepared(w_hr, type), prepared(out, type),
           prepared(gates, type), prepared(cells, type), x_wanted, weights_wanted);
-  return {grad.x.to(storage),    grad.h0.to(storage),   grad.c0.to(storage),  grad.w_ih.to(storage),
-          grad.w_hh.to(storage), grad.bias.to(storage), grad.w_hr.to(storage)};
+  return {prepared(grad.x, storage),    prepared(grad.h0, storage),   prepared(grad.c0, storage),
+          prepared(grad.w_ih, storage), prepared(grad.w_hh, storage), prepared(grad.bias, storage),
+          prepared(grad.w_hr, storage)};
 }
 
 }  // namespace

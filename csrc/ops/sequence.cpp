@@ -2,12 +2,13 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <pthread.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
-#include <cstring>
+#include <numeric>
 
 #include "cpu/partition.h"
 
@@ -28,7 +29,9 @@ at::ScalarType compute_type(at::ScalarType storage) {
 }
 
 at::Tensor prepared(const OptionalTensor& tensor, at::ScalarType type) {
-  return tensor && tensor->defined() ? tensor->to(type).contiguous() : at::Tensor();
+  if (!tensor || !tensor->defined()) return {};
+  if (tensor->scalar_type() == type && tensor->is_contiguous()) return *tensor;  // without a call
+  return tensor->to(type).contiguous();
 }
 
 void check_tensor(const char* name, const OptionalTensor& tensor, at::IntArrayRef shape,
@@ -52,6 +55,28 @@ void check_saved(const char* name, const at::Tensor& tensor, at::IntArrayRef sha
 void check_matrix(const char* name, const at::Tensor& tensor) {
   TORCH_CHECK(tensor.dim() == 2, "rotcell: expected ", name, " with 2 dimensions, got ",
               tensor.dim());
+}
+
+at::Tensor empty_buffer(at::IntArrayRef sizes, const at::TensorOptions& options) {
+  const at::Tensor buffer = at::empty(sizes, options);
+#if defined(MADV_HUGEPAGE)
+  constexpr size_t kLarge = 4 << 20;
+  constexpr uintptr_t kPage = 4096;
+  if (buffer.nbytes() >= kLarge) {
+    const auto begin = reinterpret_cast<uintptr_t>(buffer.data_ptr());
+    const uintptr_t first = (begin + kPage - 1) / kPage * kPage;
+    // A wish: where it is not granted, everything is as it was.
+    madvise(reinterpret_cast<void*>(first), begin + buffer.nbytes() - first, MADV_HUGEPAGE);
+  }
+#endif
+  return buffer;
+}
+
+at::Tensor empty_for_backward(int64_t rows, int64_t columns, const at::TensorOptions& options) {
+  constexpr size_t kAlwaysFromTheSystem = 32 << 20;  // blocks of this many bytes: room is no use
+  const size_t bytes = rows * columns * options.dtype().itemsize();
+  if (2 * bytes >= kAlwaysFromTheSystem) return empty_buffer({rows, columns}, options);
+  return at::empty({2 * rows, columns}, options).resize_({rows, columns});
 }
 
 at::Tensor total_bias(const OptionalTensor& b_ih, const OptionalTensor& b_hh, at::ScalarType type) {
@@ -111,62 +136,62 @@ cpu::Steps SequenceSteps::view() const {
   return {count(), batch_sizes_.data(), offsets_.data(), reverse_};
 }
 
+cpu::Steps SequenceSteps::view(const cpu::Piece& piece) const {
+  const int64_t first = reverse_ ? count() - piece.end : piece.begin;
+  return {piece.end - piece.begin, batch_sizes_.data() + first, offsets_.data() + first, reverse_};
+}
+
+std::vector<cpu::Piece> SequenceSteps::pieces(int64_t max_tokens) const {
+  std::vector<cpu::Piece> pieces;
+  for (int64_t position = 0; position < count(); ++position) {
+    const int64_t step = reverse_ ? count() - 1 - position : position;
+    const int64_t rows = batch_sizes_[step];
+    if (pieces.empty() || pieces.back().tokens + rows > max_tokens) {
+      pieces.push_back({position, position, offsets_[step], 0});
+    }
+    cpu::Piece& piece = pieces.back();
+    piece.end = position + 1;
+    piece.first_token = std::min(piece.first_token, offsets_[step]);
+    piece.tokens += rows;
+  }
+  return pieces;
+}
+
 void SequenceSteps::for_pieces(
     int64_t max_tokens, const std::function<void(const SequenceSteps&, int64_t)>& body) const {
   if (tokens_ <= max_tokens) {
     if (tokens_ > 0) body(*this, 0);
     return;
   }
-  int64_t done = 0;
-  while (done < count()) {
-    const auto step_at = [&](int64_t position) {
-      return reverse_ ? count() - 1 - position : position;
-    };
-    int64_t end = done + 1;
-    int64_t piece_tokens = batch_sizes_[step_at(done)];
-    while (end < count() && piece_tokens + batch_sizes_[step_at(end)] <= max_tokens) {
-      piece_tokens += batch_sizes_[step_at(end++)];
-    }
-    const int64_t first = reverse_ ? count() - end : done;
-    const auto begin = batch_sizes_.begin() + first;
-    body(SequenceSteps(std::vector<int64_t>(begin, begin + (end - done)), reverse_),
-         offsets_[first]);
-    done = end;
+  for (const cpu::Piece& piece : pieces(max_tokens)) {
+    const int64_t* const sizes = view(piece).batch_sizes;
+    body(SequenceSteps(std::vector<int64_t>(sizes, sizes + (piece.end - piece.begin)), reverse_),
+         piece.first_token);
   }
 }
 
-void for_row_ranges(const SequenceSteps& steps, int64_t row_tile, int64_t multiplications_per_token,
-                    const std::function<void(cpu::RowRange)>& body) {
-  // Waking a second thread costs a few microseconds, as much as this many multiplications.
-  constexpr double kWorthAThread = 2e5;
-  const double work =
-      static_cast<double>(steps.tokens()) * static_cast<double>(multiplications_per_token);
-  const int64_t threads =
-      std::min<int64_t>(at::get_num_threads(), 1 + static_cast<int64_t>(work / kWorthAThread));
-  const std::vector<cpu::RowRange> ranges = cpu::partition_rows(steps.view(), threads, row_tile);
-  at::parallel_for(0, static_cast<int64_t>(ranges.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) body(ranges[i]);
+void for_shares(int64_t elements, const std::function<void(cpu::Share)>& body) {
+  constexpr int64_t kWorthAThread = 1 << 17;
+  const int64_t shares =
+      std::clamp<int64_t>(elements / kWorthAThread, 1, int64_t{at::get_num_threads()});
+  at::parallel_for(0, shares, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) body({i, shares});
   });
 }
 
-at::Tensor previous_hidden(const at::Tensor& out, const at::Tensor& h0,
-                           const SequenceSteps& steps) {
-  const cpu::Steps view = steps.view();
-  at::Tensor previous = at::empty_like(out);
-  const int64_t row_bytes = out.size(1) * out.element_size();
-  const auto copy = [&](const at::Tensor& from, int64_t from_row, int64_t to_row, int64_t rows) {
-    std::memcpy(static_cast<char*>(previous.data_ptr()) + to_row * row_bytes,
-                static_cast<const char*>(from.data_ptr()) + from_row * row_bytes, rows * row_bytes);
-  };
-  for (int64_t step = 0; step < view.count; ++step) {
-    const int64_t before = view.reverse ? step + 1 : step - 1;
-    const int64_t rows = view.batch_sizes[step];
-    const bool has_before = before >= 0 && before < view.count;
-    const int64_t carried = has_before ? std::min(rows, view.batch_sizes[before]) : 0;
-    if (carried > 0) copy(out, view.offsets[before], view.offsets[step], carried);
-    if (carried < rows) copy(h0, carried, view.offsets[step] + carried, rows - carried);
-  }
-  return previous;
+void for_row_ranges(const cpu::Steps& steps, int64_t row_tile, int64_t multiplications_per_token,
+                    const std::function<void(cpu::RowRange)>& body) {
+  // Waking a second thread costs a few microseconds, as much as this many multiplications.
+  constexpr double kWorthAThread = 2e5;
+  const int64_t tokens =
+      std::accumulate(steps.batch_sizes, steps.batch_sizes + steps.count, int64_t{0});
+  const double work = static_cast<double>(tokens) * static_cast<double>(multiplications_per_token);
+  const int64_t threads =
+      std::min<int64_t>(at::get_num_threads(), 1 + static_cast<int64_t>(work / kWorthAThread));
+  const std::vector<cpu::RowRange> ranges = cpu::partition_rows(steps, threads, row_tile);
+  at::parallel_for(0, static_cast<int64_t>(ranges.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) body(ranges[i]);
+  });
 }
 
 namespace {

@@ -26,6 +26,14 @@ T* data_or_null(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
 }
 
+// An uninitialised tensor. A large one is fresh memory at every call, and asks the system for huge
+// pages: thousands of small ones, each zeroed at its first touch, would take a tenth of the time.
+at::Tensor empty_buffer(at::IntArrayRef sizes, const at::TensorOptions& options);
+
+// Runs body(share) for all shares of a work on this many elements, on as many threads as it is
+// worth.
+void for_shares(int64_t elements, const std::function<void(cpu::Share)>& body);
+
 // Weights as a kernel wants them; undefined for undefined weights. x_weights may be undefined.
 template <class T>
 at::Tensor packed(const cpu::ForwardPacking<T>& packing, const at::Tensor& x_weights,
@@ -33,17 +41,21 @@ at::Tensor packed(const cpu::ForwardPacking<T>& packing, const at::Tensor& x_wei
   if (!weights.defined()) return {};
   const int64_t rows = weights.size(0), depth = weights.size(1);
   const int64_t x_depth = x_weights.defined() ? x_weights.size(1) : 0;
-  at::Tensor panels = at::empty({packing.elements(rows, x_depth, depth)}, weights.options());
-  packing.pack(data_or_null<T>(x_weights), weights.const_data_ptr<T>(), rows, x_depth, depth,
-               panels.template data_ptr<T>());
+  at::Tensor panels = empty_buffer({packing.elements(rows, x_depth, depth)}, weights.options());
+  for_shares(panels.numel(), [&](cpu::Share share) {
+    packing.pack(data_or_null<T>(x_weights), weights.const_data_ptr<T>(), rows, x_depth, depth,
+                 panels.template data_ptr<T>(), share);
+  });
   return panels;
 }
 template <class T>
 at::Tensor packed(const cpu::BackwardPacking<T>& packing, const at::Tensor& weights) {
   if (!weights.defined()) return {};
   const int64_t rows = weights.size(0), depth = weights.size(1);
-  at::Tensor panels = at::empty({packing.elements(rows, depth)}, weights.options());
-  packing.pack(weights.const_data_ptr<T>(), rows, depth, panels.template data_ptr<T>());
+  at::Tensor panels = empty_buffer({packing.elements(rows, depth)}, weights.options());
+  for_shares(panels.numel(), [&](cpu::Share share) {
+    packing.pack(weights.const_data_ptr<T>(), rows, depth, panels.template data_ptr<T>(), share);
+  });
   return panels;
 }
 
@@ -64,6 +76,14 @@ void check_saved(const char* name, const at::Tensor& tensor, at::IntArrayRef sha
                  at::ScalarType type);
 void check_matrix(const char* name, const at::Tensor& tensor);
 
+// An uninitialised matrix that lives from the forward to the backward pass.
+//
+// glibc gives the free end of the heap back to the system when it is more than twice the largest
+// block that was ever freed. In a training step of a small layer all memory is at that end, so
+// every step would get fresh pages and pay for them, with up to a tenth of its time. Room behind
+// the matrix, which is never touched and so takes no memory, raises the limit.
+at::Tensor empty_for_backward(int64_t rows, int64_t columns, const at::TensorOptions& options);
+
 // The sum of the biases that there are; undefined without any.
 at::Tensor total_bias(const OptionalTensor& b_ih, const OptionalTensor& b_hh, at::ScalarType type);
 
@@ -78,6 +98,12 @@ class SequenceSteps {
   cpu::Steps view() const;
   int64_t count() const { return static_cast<int64_t>(batch_sizes_.size()); }
   int64_t tokens() const { return tokens_; }
+
+  // The sequence in pieces of at most max_tokens tokens (but at least one step), the first first.
+  std::vector<cpu::Piece> pieces(int64_t max_tokens) const;
+
+  // The steps of one piece, as if there were no others.
+  cpu::Steps view(const cpu::Piece& piece) const;
 
   // All steps in one piece.
   static constexpr int64_t kNoLimit = INT64_MAX;
@@ -99,11 +125,8 @@ class SequenceSteps {
 
 // Runs body on ranges of rows that cover the batch, on as many threads as torch may use and the
 // work is worth.
-void for_row_ranges(const SequenceSteps& steps, int64_t row_tile, int64_t multiplications_per_token,
+void for_row_ranges(const cpu::Steps& steps, int64_t row_tile, int64_t multiplications_per_token,
                     const std::function<void(cpu::RowRange)>& body);
-
-// The hidden state that each token starts from, [tokens, outputs].
-at::Tensor previous_hidden(const at::Tensor& out, const at::Tensor& h0, const SequenceSteps& steps);
 
 // Stands at the top of every op. While it lives,
 // - autocast is off: the layer has already cast what it wanted to cast;
