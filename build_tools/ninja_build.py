@@ -15,8 +15,17 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from cuda_compiler import chosen_architectures, cuda_decision, nvcc_command, runtime_library
 from setuptools.command.build_ext import build_ext
-from sources import COMMON_FLAGS, ROOT, X86, cuda_decision, cxx_sources, torch_minor
+from sources import (
+    COMMON_FLAGS,
+    ROOT,
+    X86,
+    cuda_cxx_sources,
+    cuda_sources,
+    cxx_sources,
+    torch_minor,
+)
 
 
 def find_ninja():
@@ -35,11 +44,18 @@ def path(name):
     return re.sub(r"([$ :])", r"$\1", str(name))
 
 
-def ninja_file(torch, compiler):
-    """The text of build.ninja, which makes _C.so."""
+def ninja_file(torch, compiler, toolkit, architectures):
+    """The text of build.ninja, which makes _C.so; without a toolkit, of CPU kernels only."""
     from torch.utils import cpp_extension
 
     includes = [*cpp_extension.include_paths(), sysconfig.get_path("include")]
+    libraries = ["-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
+    # A second OpenMP runtime would not know torch's number of threads: link the one torch carries.
+    carried = sorted(Path(torch.__file__).parent.glob("lib/libgomp*.so*"))
+    libraries += [str(library) for library in carried] or ["-fopenmp"]
+    if toolkit:
+        includes += toolkit.folders()[0]
+        libraries += ["-lc10_cuda", "-ltorch_cuda", *runtime_library(toolkit)]
     flags = [
         *COMMON_FLAGS,
         f"-I{ROOT / 'csrc'}",
@@ -47,14 +63,12 @@ def ninja_file(torch, compiler):
         "-DTORCH_EXTENSION_NAME=_C",
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         *(["-DROTCELL_X86=1"] if X86 else []),
+        *(["-DROTCELL_CUDA=1"] if toolkit else []),
         *shlex.split(os.environ.get("CXXFLAGS", "")),
     ]
-    # A second OpenMP runtime would not know torch's number of threads: link the one torch carries.
-    carried = sorted(Path(torch.__file__).parent.glob("lib/libgomp*.so*"))
     link_flags = [
         *(f"-L{folder}" for folder in cpp_extension.library_paths()),
-        *["-Wl,--as-needed", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"],
-        *([str(library) for library in carried] or ["-fopenmp"]),
+        *["-Wl,--as-needed", *libraries],
         *shlex.split(os.environ.get("LDFLAGS", "")),
     ]
     lines = [
@@ -66,12 +80,29 @@ def ninja_file(torch, compiler):
         f"  command = {words(compiler)} -shared $in {words(link_flags)} -o $out",
     ]
     objects = []
-    for source, own_flags in cxx_sources():
-        objects.append(path(source.relative_to(ROOT / "csrc").with_suffix(".o")))
+    if toolkit:
+        nvcc = [*nvcc_command(toolkit, compiler), *(a.gencode for a in architectures)]
+        lines += [
+            "rule compile_cuda",
+            f"  command = {words(nvcc)} -MD -MF $out.d -c $in -o $out",
+            "  depfile = $out.d",
+            "  deps = gcc",
+        ]
+        for source in cuda_sources():  # first: these take the longest
+            objects.append(object_of(source))
+            lines.append(f"build {objects[-1]}: compile_cuda {path(source)}")
+    only_with_cuda = [(source, []) for source in cuda_cxx_sources()] if toolkit else []
+    for source, own_flags in [*cxx_sources(), *only_with_cuda]:
+        objects.append(object_of(source))
         lines.append(f"build {objects[-1]}: compile {path(source)}")
         lines.append(f"  own_flags = {words(own_flags)}")
     lines.append(f"build _C.so: link {' '.join(objects)}")
     return "\n".join(lines) + "\n"
+
+
+def object_of(source):
+    """With the whole name of the source: there may be a .cpp and a .cu of the same name."""
+    return path(f"{source.relative_to(ROOT / 'csrc')}.o")
 
 
 class NinjaBuild(build_ext):
@@ -84,14 +115,20 @@ class NinjaBuild(build_ext):
             raise SystemExit("rotcell is built against an installed torch, and none was found.")
         import torch
 
-        cuda, reason = cuda_decision(torch)
-        print("CPU and CUDA kernels" if cuda else f"CPU kernels only: {reason}", flush=True)
+        toolkit, reason = cuda_decision(torch)
+        architectures = chosen_architectures(torch, toolkit) if toolkit else []
+        names = [str(architecture) for architecture in architectures]
+        if toolkit:
+            print(f"CPU and CUDA kernels: {reason}; for {', '.join(names)}", flush=True)
+        else:
+            print(f"CPU kernels only: {reason}", flush=True)
 
         # Not self.build_temp: for an editable install that is a new folder every time.
         folder = ROOT / "build" / f"{sys.implementation.cache_tag}-torch-{torch.__version__}"
         folder.mkdir(parents=True, exist_ok=True)
         compiler = shlex.split(os.environ.get("CXX", "c++"))
-        (folder / "build.ninja").write_text(ninja_file(torch, compiler), encoding="utf-8")
+        steps = ninja_file(torch, compiler, toolkit, architectures)
+        (folder / "build.ninja").write_text(steps, encoding="utf-8")
         jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
         if subprocess.call([find_ninja(), "-C", str(folder), "-j", jobs]):
             raise SystemExit("Compiling rotcell failed; the compiler's message is above.")
@@ -105,8 +142,10 @@ class NinjaBuild(build_ext):
             "torch": torch.__version__,
             "python": platform.python_version(),
             "compiler": answer.splitlines()[0],
-            "cuda": cuda,
+            "cuda": toolkit is not None,
             "cuda_reason": reason,
+            "cuda_version": toolkit and toolkit.release,
+            "cuda_architectures": names,
         }
         text = json.dumps(facts, indent=2) + "\n"
         output.with_name("_build.json").write_text(text, encoding="utf-8")

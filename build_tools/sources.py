@@ -1,10 +1,8 @@
 """What is compiled, with which flags, and against which torch."""
 
 import importlib.metadata
-import os
 import platform
 import re
-import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,8 +22,9 @@ AVX512_FLAGS = [
 
 
 def cxx_sources():
-    """Every C++ source, with the flags that only it gets."""
-    for source in sorted([*ROOT.glob("csrc/cpu/*.cpp"), *ROOT.glob("csrc/ops/*.cpp")]):
+    """Every C++ source of any build, with the flags that only it gets."""
+    folders = ("csrc/cpu", "csrc/cuda", "csrc/ops")
+    for source in sorted(source for folder in folders for source in ROOT.glob(f"{folder}/*.cpp")):
         if source.stem.endswith("_avx2"):
             flags = AVX2_FLAGS
         elif source.stem.endswith("_avx512"):
@@ -37,25 +36,13 @@ def cxx_sources():
 
 
 def cuda_sources():
+    """What nvcc compiles, if there are to be CUDA kernels."""
     return sorted(ROOT.glob("csrc/cuda/*.cu"))
 
 
-def cuda_decision(torch):
-    """Whether to build the CUDA kernels, and why (not). ROTCELL_CUDA=0 or 1 forces it."""
-    wish = os.environ.get("ROTCELL_CUDA", "")
-    if wish not in ("", "0", "1"):
-        raise SystemExit(f"ROTCELL_CUDA must be 0, 1 or unset, not {wish!r}.")
-    if wish == "0":
-        return False, "ROTCELL_CUDA=0"
-    obstacles = {
-        "torch is a CPU build": torch.version.cuda is None,
-        "nvcc was not found": shutil.which("nvcc") is None,
-        "this version of rotcell has no CUDA kernels": not cuda_sources(),
-    }
-    found = [reason for reason, is_so in obstacles.items() if is_so]
-    if wish == "1" and found:
-        raise SystemExit(f"ROTCELL_CUDA=1 asks for CUDA kernels, but {found[-1]}.")
-    return not found, found[0] if found else "torch and nvcc support it"
+def cuda_cxx_sources():
+    """What the C++ compiler compiles only if there are to be CUDA kernels."""
+    return sorted(ROOT.glob("csrc/ops/cuda/*.cpp"))
 
 
 def torch_minor():

@@ -9,6 +9,7 @@ import torch
 
 import rotcell
 from rotcell.__main__ import main
+from rotcell._torch_check import check_torch
 
 
 def test_build_info_names_what_is_running():
@@ -25,10 +26,20 @@ def test_instruction_set_in_use_is_one_of_those_usable_here():
     assert set(info["instruction_sets"]) <= {"generic", "avx2", "avx512"}
 
 
-def test_no_cuda_kernels_comes_with_a_reason():
+def test_cuda_kernels_come_with_their_facts_and_their_absence_with_a_reason():
     info = rotcell.build_info()
-    assert info["cuda"] is False
     assert info["cuda_reason"]
+    assert info["cuda"] == bool(info["cuda_architectures"]) == (info["cuda_version"] is not None)
+    if torch.version.cuda is None:
+        assert info["cuda"] is False
+
+
+def test_cuda_version_and_architectures_are_shown(monkeypatch, capsys):
+    facts = {"cuda": True, "cuda_version": "13.0.88", "cuda_architectures": ["8.0", "9.0+PTX"]}
+    build = {**check_torch(), **facts}
+    monkeypatch.setattr(rotcell.info, "check_torch", lambda: build)
+    main([])
+    assert "CUDA 13.0.88, for 8.0, 9.0+PTX" in capsys.readouterr().out
 
 
 def test_json_output_is_build_info(capsys):
@@ -40,8 +51,9 @@ def test_readable_output_is_aligned_and_complete(capsys):
     main([])
     out = capsys.readouterr().out
     info = rotcell.build_info()
-    for fact in ("version", "torch_running", "torch_built_against", "compiler", "cuda_reason"):
+    for fact in ("version", "torch_running", "torch_built_against", "compiler"):
         assert info[fact] in out
+    assert info["cuda"] or info["cuda_reason"] in out
     starts = {re.match(r".+?\s{2,}", line).end() for line in out.splitlines()}
     assert len(starts) == 1
 
@@ -50,6 +62,24 @@ def test_override_is_shown(monkeypatch, capsys):
     monkeypatch.setenv("ROTCELL_ISA", "generic")
     main([])
     assert "ROTCELL_ISA=generic" in capsys.readouterr().out
+
+
+def test_the_compiled_part_knows_of_its_cuda_kernels():
+    assert rotcell._C.has_cuda is rotcell.build_info()["cuda"]
+
+
+def test_cuda_paths_are_shown_for_well_known_gpus_where_there_is_none(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    main(["--cuda-paths"])
+    blocks = capsys.readouterr().out.split("\n\n")[1:]
+    assert [block.split("  ")[0] for block in blocks] == ["T4", "A100", "RTX 4090", "H100"]
+    for block in blocks:
+        sizes, *rows = block.splitlines()
+        assert sizes.split()[-5:] == ["50", "128", "256", "512", "1024"]
+        assert len(rows) == 8
+        assert all(row.split()[3] == "resident" for row in rows)
+    on_a_t4 = {tuple(row.split()[:3]): row.split()[3:] for row in blocks[0].splitlines()[1:]}
+    assert on_a_t4["RotLSTM", "float32", "forward"][1:] == ["cooperative"] * 2 + ["stepwise"] * 2
 
 
 def test_unknown_option_is_refused(capsys):

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,11 @@ import rotcell
 from rotcell import _torch_check
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-CPU_TORCH = types.SimpleNamespace(version=types.SimpleNamespace(cuda=None))
-CUDA_TORCH = types.SimpleNamespace(version=types.SimpleNamespace(cuda="13.0"))
 
 
 @pytest.fixture
 def sources(monkeypatch):
     monkeypatch.syspath_prepend(REPOSITORY / "build_tools")
-    monkeypatch.delenv("ROTCELL_CUDA", raising=False)
     return importlib.import_module("sources")
 
 
@@ -134,33 +130,6 @@ def test_import_in_a_source_tree_without_a_build_is_explained(tmp_path):
 
 
 # --- The build's decisions
-
-
-@pytest.mark.parametrize(
-    ("wish", "built_with", "nvcc", "reason"),
-    [
-        ("0", CUDA_TORCH, "nvcc", "ROTCELL_CUDA=0"),
-        ("", CPU_TORCH, None, "torch is a CPU build"),
-        ("", CUDA_TORCH, None, "nvcc was not found"),
-        ("", CUDA_TORCH, "nvcc", "this version of rotcell has no CUDA kernels"),
-    ],
-)
-def test_why_only_cpu_kernels_are_built(sources, monkeypatch, wish, built_with, nvcc, reason):
-    monkeypatch.setenv("ROTCELL_CUDA", wish)
-    monkeypatch.setattr(sources.shutil, "which", lambda _: nvcc)
-    assert sources.cuda_decision(built_with) == (False, reason)
-
-
-def test_asking_for_cuda_kernels_is_an_error_while_there_are_none(sources, monkeypatch):
-    monkeypatch.setenv("ROTCELL_CUDA", "1")
-    with pytest.raises(SystemExit, match="has no CUDA kernels"):
-        sources.cuda_decision(CPU_TORCH)
-
-
-def test_a_mistyped_switch_is_an_error(sources, monkeypatch):
-    monkeypatch.setenv("ROTCELL_CUDA", "yes")
-    with pytest.raises(SystemExit, match="must be 0, 1 or unset"):
-        sources.cuda_decision(CPU_TORCH)
 
 
 def test_every_instruction_set_is_compiled_with_its_own_flags(sources):

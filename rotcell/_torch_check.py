@@ -19,6 +19,8 @@ class Build(TypedDict):
     compiler: str
     cuda: bool
     cuda_reason: str
+    cuda_version: str | None  # of nvcc
+    cuda_architectures: list[str]
 
 
 def minor_version(version: str) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from typing import Any
 
 import torch
 
@@ -31,6 +32,8 @@ def build_info() -> dict[str, str | int | bool | list[str] | None]:
         "instruction_set_override": os.environ.get(INSTRUCTION_SET_VARIABLE),
         "cuda": build["cuda"],
         "cuda_reason": build["cuda_reason"],
+        "cuda_version": build["cuda_version"],
+        "cuda_architectures": build["cuda_architectures"],
         "compiler": build["compiler"],
         "threads": torch.get_num_threads(),
     }
@@ -49,9 +52,15 @@ def describe() -> str:
         "Python": f"{info['python_running']} (built with {info['python_built_with']})",
         "instruction set": f"{info['instruction_set']}{forced}",
         "usable here": ", ".join(sets),
-        "CUDA kernels": "built" if info["cuda"] else f"not built: {info['cuda_reason']}",
+        "CUDA kernels": _cuda_kernels(info),
         "compiler": info["compiler"],
         "threads": info["threads"],
     }
     width = max(map(len, lines))
     return "\n".join(f"{name:{width}}  {value}" for name, value in lines.items())
+
+
+def _cuda_kernels(info: dict[str, Any]) -> str:
+    if not info["cuda"]:
+        return f"not built: {info['cuda_reason']}"
+    return f"CUDA {info['cuda_version']}, for {', '.join(info['cuda_architectures'])}"

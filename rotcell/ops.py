@@ -1,9 +1,9 @@
 """The compiled ops as differentiable functions: `rot_lstm` and `rot_gru`.
 
 Both run one direction of one layer over a whole sequence, with the arguments and results of their
-namesakes in `rotcell.reference`. On the CPU they are kernels; where a kernel cannot do what is
-asked (differentiate twice, forward-mode AD, ``torch.func`` transforms, other devices), the
-reference does it.
+namesakes in `rotcell.reference`. On the CPU, and on GPUs if built for them, they are kernels; where
+a kernel cannot do what is asked (differentiate twice, forward-mode AD, ``torch.func`` transforms,
+other devices), the reference does it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from . import reference
 
 __all__ = ["rot_gru", "rot_lstm", "use_reference"]
 
-_DEVICES_WITH_KERNELS = frozenset({"cpu", "meta"})
+_DEVICES_WITH_KERNELS = frozenset({"cpu", "meta"} | ({"cuda"} if _C.has_cuda else set()))
+
+
+# The one overload of each op: to look for it at every call takes its time.
+_rot_lstm = torch.ops.rotcell.rot_lstm.default
+_rot_gru = torch.ops.rotcell.rot_gru.default
 
 
 class _Mode(threading.local):
@@ -67,14 +72,15 @@ def rot_lstm(
     reverse: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run a sequence through one direction of one RotLSTM layer: see `reference.rot_lstm`."""
-    tensors = _autocast(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr)
+    device = x.device.type
+    tensors = _autocast(device, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr)
     arguments = (*tensors, batch_sizes, reverse)
-    if _needs_reference(x, tensors):
+    if _needs_reference(device, tensors):
         return reference.rot_lstm(*arguments)
     if _needs_gradient(tensors):
         out, h_n, c_n = _differentiable_rot_lstm(*arguments)
     else:
-        out, h_n, c_n, _, _ = torch.ops.rotcell.rot_lstm(*arguments, False)
+        out, h_n, c_n, _, _ = _rot_lstm(*arguments, False)
     return out, h_n, c_n
 
 
@@ -89,32 +95,31 @@ def rot_gru(
     reverse: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Run a sequence through one direction of one RotGRU layer: see `reference.rot_gru`."""
-    tensors = _autocast(x, h0, w_ih, w_hh, b_ih, b_hh)
+    device = x.device.type
+    tensors = _autocast(device, x, h0, w_ih, w_hh, b_ih, b_hh)
     arguments = (*tensors, batch_sizes, reverse)
-    if _needs_reference(x, tensors):
+    if _needs_reference(device, tensors):
         return reference.rot_gru(*arguments)
     if _needs_gradient(tensors):
         out, h_n = _differentiable_rot_gru(*arguments)
     else:
-        out, h_n, _ = torch.ops.rotcell.rot_gru(*arguments, False)
+        out, h_n, _ = _rot_gru(*arguments, False)
     return out, h_n
 
 
-def _autocast(x: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
+def _autocast(device: str, *tensors: Tensor | None) -> tuple[Any, ...]:
     """Under autocast, all but float64 tensors go to its type, as for nn.LSTM."""
-    tensors = (x, *others)
-    device = x.device.type
     if device == "meta" or not torch.is_autocast_enabled(device):
         return tensors
     dtype = torch.get_autocast_dtype(device)
     return tuple(t.to(dtype) if t is not None and t.dtype != torch.float64 else t for t in tensors)
 
 
-def _needs_reference(x: Tensor, tensors: Sequence[Tensor | None]) -> bool:
+def _needs_reference(device: str, tensors: Sequence[Tensor | None]) -> bool:
     if _mode.reference:
         return True
-    if x.device.type not in _DEVICES_WITH_KERNELS:
-        _say_that_there_is_no_kernel(x.device.type)
+    if device not in _DEVICES_WITH_KERNELS:
+        _say_that_there_is_no_kernel(device)
         return True
     if torch.compiler.is_compiling():
         return False
@@ -148,6 +153,8 @@ def _differentiable(name: str, num_states: int) -> Callable[..., Any]:
     It takes what the op takes, but for `save`: the input, states, w_ih, w_hh, b_ih, b_hh, any
     further weights, batch_sizes, reverse.
     """
+    forward_op = getattr(torch.ops.rotcell, name).default
+    backward_op = getattr(torch.ops.rotcell, f"{name}_backward").default
     num_results = 1 + num_states
     first_weight = 1 + num_states
     first_bias = first_weight + 2
@@ -156,7 +163,7 @@ def _differentiable(name: str, num_states: int) -> Callable[..., Any]:
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
             *tensors, batch_sizes, reverse = arguments
-            results = getattr(torch.ops.rotcell, name)(*arguments, True)
+            results = forward_op(*arguments, True)
             out, saved = results[0], results[num_results:]
             ctx.set_materialize_grads(False)
             ctx.save_for_backward(batch_sizes, out, *saved, *tensors)
@@ -180,7 +187,7 @@ def _differentiable(name: str, num_states: int) -> Callable[..., Any]:
                 )
                 return (*found, None, None)
             without_biases = tensors[:first_bias] + tensors[first_bias + 2 :]
-            by_kernel = getattr(torch.ops.rotcell, f"{name}_backward")(
+            by_kernel = backward_op(
                 *grads, *without_biases, batch_sizes, ctx.reverse, out, *saved,
                 wanted[0], any(wanted[first_weight:]),
             )  # fmt: skip

@@ -4,6 +4,11 @@
 #include <torch/library.h>
 
 #include "cpu/kernels.h"
+#include "ops/plan_module.h"
+#if defined(ROTCELL_CUDA)
+#include "cuda/device.h"
+#include "ops/cuda/path.h"
+#endif
 
 // One direction of one layer. Tokens are flattened, [N, .]: without batch_sizes every step has as
 // many rows as h0; with batch_sizes they lie as in PackedSequence. The last outputs, `gates` and
@@ -39,4 +44,21 @@ PYBIND11_MODULE(_C, m) {
       "The instruction set that the CPU kernels use.");
   m.def("instruction_sets", rotcell::cpu::instruction_set_names,
         "All instruction sets built in that this machine runs, narrowest first.");
+  rotcell::ops::define_plan_functions(m);
+#if defined(ROTCELL_CUDA)
+  m.attr("has_cuda") = true;
+  m.def(
+      "cuda_device",
+      [](int index) { return rotcell::ops::as_dict(rotcell::cuda::device_properties(index)); },
+      "Properties of a GPU of this machine, as cuda_plan takes them.");
+  m.def(
+      "force_cuda_path",
+      [](const std::optional<std::string>& path) {
+        using rotcell::ops::path_argument;
+        rotcell::ops::gpu::force_path(path ? std::optional(path_argument(*path)) : std::nullopt);
+      },
+      pybind11::arg("path"), "For tests: take this path always, or with None the fastest again.");
+#else
+  m.attr("has_cuda") = false;
+#endif
 }

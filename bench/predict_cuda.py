@@ -1,0 +1,319 @@
+"""What a forward step of RotLSTM should take on some GPUs, by arithmetic. Nothing is measured.
+
+Prints the tables of docs/cuda.md: the path that would run and its time a step, what the stepwise
+path would take, and what cuDNN runs for an nn.LSTM of that size. The path and its launch are asked
+of the package; what a step reads and multiplies follows from them and the sizes in
+csrc/cuda/shapes.h. No GPU is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Any
+
+import cudnn
+import torch
+from work import Work
+
+from rotcell import _C
+
+STEPS = 100
+SIZES = [(32, 50), (32, 112), (64, 256), (64, 512), (32, 1024)]
+TYPES = {torch.float32: 4, torch.float16: 2}
+
+# As in csrc/cuda/shapes.h, for RotLSTM.
+WARP, CHUNK_BYTES, STAGED_BYTES, COOPERATIVE_ROWS, TENSOR_SIDE = 32, 16, 512, 16, 16
+RESIDENT_THREADS = {(4, 1): 512, (4, 4): 384, (2, 1): 736, (2, 4): 640}
+REGISTER_CHUNKS = {4: 4, 2: 2}
+RESULT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of a GPU, by its data sheet; the bandwidth of L2 is what others measured."""
+
+    clock: float  # a microsecond: the boost clock in MHz
+    fmas: int  # float32, a clock and multiprocessor
+    tensor_fmas: int  # float16 with float32 sums, a clock and multiprocessor
+    l2: float  # bytes a microsecond
+    l2_size: float
+    memory: float  # bytes a microsecond
+
+
+RATES = {
+    "T4": Rates(1590, 64, 512, 1.2e6, 4e6, 0.32e6),
+    "A100": Rates(1410, 64, 1024, 5e6, 40e6, 1.55e6),
+    "RTX 4090": Rates(2520, 128, 256, 5e6, 72e6, 1.0e6),
+    "H100": Rates(1980, 128, 1024, 5.5e6, 50e6, 3.35e6),  # half the tensor rate: no wgmma
+}
+SHARED_BYTES_A_CLOCK = 128
+L2_BYTES_A_CLOCK = 64  # into one multiprocessor
+BLOCK_BARRIER_CLOCKS = 30
+L2_LATENCY = 0.15
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What no data sheet tells, in microseconds unless it says otherwise."""
+
+    broadcast_bytes: int  # of the bandwidth of shared memory, a thread that reads what all read
+    loads_in_flight: int  # of a thread that brings an operand into shared memory
+    input_latency: float  # until the preactivations of a step are there
+    cell_clocks: int  # for gates, rotation and state of a pair of units
+    grid_barrier: float
+    launch: float
+    product_efficiency: float  # of torch's matrix product
+
+
+BEST = Assumptions(4, 16, 0.25, 300, 1.0, 2.5, 1.0)
+WORST = Assumptions(16, 4, 0.5, 600, 2.0, 5.0, 0.5)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step does, on the multiprocessor with the most to do unless it says otherwise."""
+
+    fmas: float
+    instructions: float  # for these, in multiples of one FMA's
+    shared_best: int  # bytes of the bandwidth of shared memory
+    shared_worst: int
+    l2_bytes: int  # on all multiprocessors, of what blocks tell each other or share
+    block_barriers: int = 0
+    grid_barriers: int = 0
+    launches: int = 0
+    stages: int = 0  # in which operands come into shared memory
+    stage_loads: int = 0  # of a thread, for each
+
+
+def divide_up(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def gate_rows(units: int) -> int:
+    return 4 * units + units // 2
+
+
+class Case:
+    """One size on one GPU."""
+
+    def __init__(
+        self, batch: int, hidden: int, dtype: torch.dtype, gpu: str, path: str | None = None
+    ) -> None:
+        self.batch, self.hidden, self.dtype, self.gpu = batch, hidden, dtype, gpu
+        self.bytes, self.rates = TYPES[dtype], RATES[gpu]
+        self.device = _C.known_cuda_devices()[gpu]
+        name = str(dtype).removeprefix("torch.")
+        self.plan: dict[str, Any] = _C.cuda_plan(
+            "lstm", "forward", hidden, batch, STEPS, name, gpu, path=path
+        )
+        self.path = self.plan["path"]
+
+    def step(self) -> Step:
+        return {
+            "stepwise": self._stepwise,
+            "resident": self._resident,
+            "cooperative": self._tensor if self.plan["tensor_cores"] else self._cooperative,
+        }[self.path]()
+
+    def _stepwise(self) -> Step:
+        rows, hidden = gate_rows(self.hidden), self.hidden
+        fmas = self.batch * rows * hidden / self.device["multiprocessors"]
+        between = self.batch * (2 * rows + hidden) * self.bytes  # preactivations both ways, and h
+        return Step(fmas, 1, 0, 0, rows * hidden * self.bytes + between, launches=2)
+
+    def _chunks(self, rows: int, threads: int) -> tuple[int, int]:
+        """Slices of the depth, and chunks of a thread."""
+        chunks = divide_up(self.hidden, CHUNK_BYTES // self.bytes)
+        slices = max(1, min(chunks, threads // rows))
+        return slices, divide_up(chunks, slices)
+
+    def _chunked(self, weights: int, rows: int, batch_rows: int, slices: int, chunks: int) -> Step:
+        """The product of a chunked matrix; `weights`: a thread's chunks in shared memory."""
+        threads = slices * rows
+        results = 2 * slices * batch_rows * rows * RESULT_BYTES
+        shared = [
+            threads * (weights * CHUNK_BYTES + chunks * batch_rows * broadcast) + results
+            for broadcast in (BEST.broadcast_bytes, WORST.broadcast_bytes)
+        ]
+        fmas = threads * chunks * (CHUNK_BYTES // self.bytes) * batch_rows
+        converted = 1 if self.bytes == 4 else 2 + 1 / batch_rows
+        return Step(fmas, converted, shared[0], shared[1], 0)
+
+    def _times(self, step: Step, count: int, **more: int) -> Step:
+        """`count` such products, and what else there is."""
+        return Step(
+            step.fmas * count, step.instructions,
+            step.shared_best * count, step.shared_worst * count, **more,
+        )  # fmt: skip
+
+    def _resident(self) -> Step:
+        rows, batch_rows = gate_rows(self.hidden), self.plan["rows_per_block"]
+        slices, chunks = self._chunks(rows, RESIDENT_THREADS[self.bytes, batch_rows])
+        in_shared = max(0, chunks - REGISTER_CHUNKS[self.bytes])
+        self._expect_shared(
+            slices * in_shared * rows * CHUNK_BYTES,
+            batch_rows * slices * chunks * CHUNK_BYTES,
+            slices * batch_rows * rows * RESULT_BYTES,
+        )
+        product = self._chunked(in_shared, rows, batch_rows, slices, chunks)
+        blocks = divide_up(self.plan["blocks"], self.device["multiprocessors"])
+        return self._times(product, blocks, l2_bytes=0, block_barriers=2)
+
+    def _cooperative(self) -> Step:
+        rows = gate_rows(self.plan["units_per_block"])
+        slices, chunks = self._chunks(rows, self.plan["threads"])
+        granule = slices * CHUNK_BYTES
+        staged = min(chunks * granule, max(1, STAGED_BYTES // granule) * granule)
+        self._expect_shared(
+            slices * chunks * rows * CHUNK_BYTES,
+            COOPERATIVE_ROWS * staged,
+            slices * COOPERATIVE_ROWS * rows * RESULT_BYTES,
+        )
+        product = self._chunked(chunks, rows, COOPERATIVE_ROWS, slices, chunks)
+        return self._staged(product, chunks * granule, staged)
+
+    def _tensor(self) -> Step:
+        rows = divide_up(gate_rows(self.plan["units_per_block"]), TENSOR_SIDE) * TENSOR_SIDE
+        tiles, columns = rows // TENSOR_SIDE, divide_up(self.hidden, TENSOR_SIDE)
+        slices = max(1, min(columns, self.plan["threads"] // WARP // tiles))
+        granule = slices * TENSOR_SIDE * self.bytes
+        depth = divide_up(columns, slices) * granule
+        staged = min(depth, max(1, STAGED_BYTES // granule) * granule)
+        results = slices * COOPERATIVE_ROWS * rows * RESULT_BYTES
+        padding = 8 * self.bytes
+        self._expect_shared(
+            rows * (depth + padding), COOPERATIVE_ROWS * (staged + padding), results
+        )
+        shared = tiles * 2 * TENSOR_SIDE * depth + 2 * results
+        fmas = COOPERATIVE_ROWS * rows * depth // self.bytes
+        return self._staged(Step(fmas, 1, shared, shared, 0), depth, staged)
+
+    def _staged(self, product: Step, depth: int, staged: int) -> Step:
+        """The products of all rows of the batch; `depth` and `staged` in bytes of a row."""
+        tiles, stages = divide_up(self.batch, COOPERATIVE_ROWS), divide_up(depth, staged)
+        rows_of_a_thread = COOPERATIVE_ROWS * WARP // self.plan["threads"]
+        written = COOPERATIVE_ROWS * depth
+        whole = Step(
+            product.fmas, product.instructions,
+            product.shared_best + written, product.shared_worst + written, 0,
+        )  # fmt: skip
+        return self._times(
+            whole, tiles,
+            l2_bytes=self.plan["blocks"] * self.batch * self.hidden * self.bytes,
+            block_barriers=tiles * (2 * stages + 2), grid_barriers=1,
+            stages=tiles * stages,
+            stage_loads=rows_of_a_thread * divide_up(staged // self.bytes, WARP),
+        )  # fmt: skip
+
+    def _expect_shared(self, *parts: int) -> None:
+        """The kernels' own arithmetic must agree, or this script is out of date."""
+        found, expected = sum(divide_up(part, 32) * 32 for part in parts), self.plan["shared_bytes"]
+        if abs(found - expected) >= 32:
+            raise SystemExit(f"shared memory: {found} bytes here, {expected} in csrc/cuda")
+
+    def time(self, assumed: Assumptions) -> float:
+        """A step, in microseconds: no less than what is read and kept of it takes in memory."""
+        numbers = gate_rows(self.hidden) * (self.bytes + 4) + self.hidden * (self.bytes + 4)
+        return max(self._on_chip(assumed), self.batch * numbers / self.rates.memory)
+
+    def _on_chip(self, assumed: Assumptions) -> float:
+        step, rates = self.step(), self.rates
+        if self.path == "stepwise":
+            return max(step.launches * assumed.launch, self._torch_product(step, assumed))
+        clock, tensor = rates.clock, self.plan["tensor_cores"]
+        fmas = rates.tensor_fmas if tensor else rates.fmas
+        shared = step.shared_best if assumed is BEST else step.shared_worst
+        product = max(step.fmas * step.instructions / fmas, shared / SHARED_BYTES_A_CLOCK) / clock
+        fixed = step.block_barriers * BLOCK_BARRIER_CLOCKS / clock
+        if self.path == "resident":
+            return max(product, assumed.input_latency) + fixed + assumed.cell_clocks / clock
+        tiles = divide_up(self.batch, COOPERATIVE_ROWS)
+        waits = divide_up(step.stage_loads, assumed.loads_in_flight)
+        into_one = step.l2_bytes / self.plan["blocks"] / L2_BYTES_A_CLOCK / clock
+        staging = max(step.stages * waits * L2_LATENCY, into_one, step.l2_bytes / rates.l2)
+        cell = tiles * (assumed.input_latency + assumed.cell_clocks / clock)
+        return product + staging + cell + fixed + assumed.grid_barrier
+
+    def _torch_product(self, step: Step, assumed: Assumptions) -> float:
+        rates = self.rates
+        fmas = rates.fmas if self.bytes == 4 else rates.tensor_fmas
+        weights = gate_rows(self.hidden) * self.hidden * self.bytes
+        bandwidth = rates.l2 if weights < rates.l2_size else rates.memory
+        product = max(step.fmas / fmas / rates.clock, weights / bandwidth)
+        return product / assumed.product_efficiency + (step.l2_bytes - weights) / rates.l2
+
+    def cudnn(self) -> str:
+        work = Work("", self.batch, STEPS, self.hidden, self.hidden)
+        capability = divmod(self.device["compute_capability"], 10)
+        gpu = cudnn.Gpu(*capability, self.device["multiprocessors"])
+        name = cudnn.algorithm("LSTM", work, self.dtype, gpu, forward=True)
+        return name.removeprefix("PERSIST_STATIC_") if name.endswith("H") else name
+
+    def span(self) -> str:
+        return span(self.time(BEST), self.time(WORST), 1)
+
+    def row_name(self) -> str:
+        return f"B {self.batch}, H {self.hidden}, {str(self.dtype).removeprefix('torch.')}"
+
+
+def markdown(heading: list[str], rows: list[list[str]]) -> str:
+    lines = [heading, ["---"] + ["---:"] * (len(heading) - 1), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def span(low: float, high: float, digits: int) -> str:
+    texts = [f"{value:.{digits}f}" for value in (low, high)]
+    return texts[0] if texts[0] == texts[1] else " to ".join(texts)
+
+
+def times() -> str:
+    """Path, microseconds a step, those of the stepwise path, and cuDNN's algorithm."""
+
+    def cell(*size: Any) -> str:
+        chosen, stepwise = Case(*size), Case(*size, path="stepwise")
+        lines = [f"**{chosen.path} {chosen.span()}**", f"cuDNN {chosen.cudnn()}"]
+        if chosen.path != "stepwise":
+            lines.insert(1, f"stepwise {stepwise.span()}")
+        return "<br>".join(lines)
+
+    rows = [
+        [Case(*size, dtype, "T4").row_name(), *(cell(*size, dtype, gpu) for gpu in RATES)]
+        for size in SIZES
+        for dtype in TYPES
+    ]
+    return markdown(["", *RATES], rows)
+
+
+def details(gpu: str) -> str:
+    """What a step is made of."""
+    heading = ["path", "blocks of threads", "shared memory, KB", "MFLOP", "KB read from it",
+               "KB through L2", "barriers", "grid barriers", "launches a step"]  # fmt: skip
+    rows = []
+    for batch, hidden in SIZES:
+        for dtype in TYPES:
+            case = Case(batch, hidden, dtype, gpu)
+            step, plan = case.step(), case.plan
+            rows.append([
+                case.row_name(), case.path + (" (tensor cores)" if plan["tensor_cores"] else ""),
+                f"{plan['blocks']} of {plan['threads']}" if plan["blocks"] else "torch's",
+                f"{plan['shared_bytes'] / 1024:.0f}", f"{2e-6 * step.fmas:.2f}",
+                span(step.shared_best / 1024, step.shared_worst / 1024, 0),
+                f"{step.l2_bytes / 1024:.0f}", str(step.block_barriers), str(step.grid_barriers),
+                str(step.launches),
+            ])  # fmt: skip
+    return markdown([gpu, *heading], rows)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--details", choices=RATES, metavar="GPU", help=f"what a step does: {', '.join(RATES)}"
+    )
+    options = parser.parse_args()
+    print(details(options.details) if options.details else times())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Looks at an installed rotcell that was built with CUDA kernels. No GPU is needed.
+
+To be run outside the clone, by the Python of the environment that rotcell is installed in.
+"""
+
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import rotcell
+
+LAYERS = {"rot_lstm": rotcell.RotLSTM, "rot_gru": rotcell.RotGRU}
+
+
+class Recorder(TorchDispatchMode):
+    """Keeps the names of rotcell's ops that are called, and on which devices."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "rotcell":
+            devices = {a.device.type for a in args if isinstance(a, torch.Tensor)}
+            self.calls.add((func._schema.name, *devices))
+        return func(*args, **(kwargs or {}))
+
+
+def ops():
+    names = torch._C._dispatch_get_all_op_names()
+    return sorted(name for name in names if name.startswith("rotcell::"))
+
+
+def check_registration():
+    found = ops()
+    assert len(found) >= 2 * len(LAYERS), found
+    for name in found:
+        assert torch._C._dispatch_has_kernel_for_dispatch_key(name, "CUDA"), f"{name}: no kernel"
+    print(f"Registered for CUDA: {', '.join(found)}")
+
+
+def check_fake_tensors():
+    """Layers, and the backward ops, on tensors that only pretend to be on a GPU.
+
+    The backward ops are called by hand: torch's autograd asks the driver for the device.
+    """
+    recorder = Recorder()
+    with FakeTensorMode(), recorder:
+        for name, layer_type in LAYERS.items():
+            layer = layer_type(3, 5, num_layers=2, bidirectional=True, device="cuda")
+            output, _ = layer(torch.empty(7, 2, 3, device="cuda"))
+            assert (output.device.type, *output.shape) == ("cuda", 7, 2, 10), output
+            check_backward(name, layer)
+    assert recorder.calls == {(name, "cuda") for name in ops()}, recorder.calls
+    print("Traced with fake CUDA tensors: all of them")
+
+
+def check_backward(name, layer):
+    """Gradients must have the shapes of what they are gradients of."""
+    states = [torch.empty(2, 5, device="cuda") for _ in range(2 if name == "rot_lstm" else 1)]
+    biases = [layer.bias_ih_l0, layer.bias_hh_l0]
+    inputs = [torch.empty(14, 3, device="cuda"), *states, layer.weight_ih_l0, layer.weight_hh_l0]
+    projection = [None] if name == "rot_lstm" else []
+    with torch.no_grad():
+        forward, backward = (getattr(torch.ops.rotcell, op) for op in (name, f"{name}_backward"))
+        out, *others = forward(*inputs, *biases, *projection, None, False, True)
+        grads = [torch.empty_like(out), *(None for _ in states)]
+        saved = others[len(states) :]
+        found = backward(*grads, *inputs, *projection, None, False, out, *saved, True, True)
+    for gradient, of in zip(found, [*inputs, biases[0]], strict=False):
+        assert (gradient.device.type, gradient.shape) == ("cuda", of.shape), (gradient, of)
+
+
+def check_export():
+    for name, layer_type in LAYERS.items():
+        with FakeTensorMode():
+            layer = layer_type(3, 5, device="cuda")
+            program = torch.export.export(layer, (torch.empty(7, 2, 3, device="cuda"),))
+        called = [node.target for node in program.graph.nodes if node.op == "call_function"]
+        assert any(str(target).startswith(f"rotcell.{name}") for target in called), called
+        print(f"Exported with fake CUDA tensors: {layer_type.__name__}")
+
+
+def error_of(function):
+    try:
+        function()
+    except (AssertionError, RuntimeError) as error:
+        return type(error), str(error)
+    return None
+
+
+def check_missing_driver():
+    """A layer on a GPU that is not there fails as a tensor of torch does."""
+    expected = error_of(lambda: torch.empty(1, device="cuda"))
+    for layer_type in LAYERS.values():
+        assert error_of(lambda create=layer_type: create(3, 5, device="cuda")) == expected
+    print(f"A layer on 'cuda' here: {expected[1].splitlines()[0] if expected else 'works'}")
+
+
+def main():
+    print(rotcell.__file__)
+    print(rotcell.info.describe())
+    assert rotcell.build_info()["cuda"], "built without CUDA kernels"
+    check_registration()
+    check_fake_tensors()
+    check_export()
+    check_missing_driver()
+
+
+if __name__ == "__main__":
+    main()

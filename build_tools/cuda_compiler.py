@@ -1,0 +1,134 @@
+"""The CUDA compiler: where it is, whether it fits torch, and what it is told."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import cuda_architectures
+from sources import ROOT, cuda_sources
+
+NVCC_FLAGS = [
+    *["-std=c++20", "-O3", f"-I{ROOT / 'csrc'}"],
+    "-Xcompiler=-fPIC,-fvisibility=hidden,-Wall",
+]
+USUAL_PLACE = "/usr/local/cuda/bin"
+WRAPPERS = ("ccache", "sccache", "distcc", "icecc")  # what may stand before the compiler in CXX
+
+
+class Toolkit(NamedTuple):
+    nvcc: str
+    version: str  # such as 13.0
+    release: str  # such as 13.0.88
+
+    def ask(self, *arguments):
+        done = subprocess.run([self.nvcc, *arguments], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{self.nvcc} {shlex.join(arguments)} failed:\n{done.stderr}")
+        return done.stdout + done.stderr
+
+    def architectures(self):
+        """The numbers ('75', '80', ...) of those it can compile for."""
+        return re.findall(r"\bsm_(\d+)\b", self.ask("--list-gpu-code"))
+
+    def folders(self):
+        """Of headers and of libraries. nvcc itself is asked: it may be a script elsewhere."""
+        steps = self.ask("--dryrun", "-c", "-x", "cu", os.devnull, "-o", os.devnull)
+        settings = dict(re.findall(r"^#\$ (\w+)=(.*)$", steps, re.MULTILINE))
+        includes = re.findall(r'"-I([^"]+)"', settings.get("INCLUDES", ""))
+        libraries = re.findall(r'"-L([^"]+)"', settings.get("LIBRARIES", ""))
+        # The compiler looks into /usr/include by itself, and must do so last.
+        includes = [f for f in map(os.path.realpath, includes) if f != "/usr/include"]
+        return includes, [os.path.realpath(folder) for folder in libraries]
+
+
+def find_nvcc(packages=None):
+    """nvcc of CUDA_HOME or CUDA_PATH if set; else on the PATH, in the usual place or from pip."""
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if os.environ.get(variable):
+            return shutil.which("nvcc", path=Path(os.environ[variable], "bin"))
+    installed = sorted(packages.glob("nvidia/*/bin")) if packages else []
+    for folder in (None, USUAL_PLACE, *installed):
+        nvcc = shutil.which("nvcc", path=folder)
+        if nvcc:
+            return nvcc
+    return None
+
+
+def toolkit_of(nvcc):
+    answer = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"release (\d+\.\d+), V(\d+(?:\.\d+)+)", answer)
+    if found is None:
+        raise SystemExit(f"{nvcc} --version does not say its version: {answer!r}")
+    return Toolkit(nvcc, *found.groups())
+
+
+def cuda_decision(torch):
+    """The toolkit to build CUDA kernels with, or None, and why (not). ROTCELL_CUDA forces it."""
+    wish = os.environ.get("ROTCELL_CUDA", "")
+    if wish not in ("", "0", "1"):
+        raise SystemExit(f"ROTCELL_CUDA must be 0, 1 or unset, not {wish!r}.")
+    if wish == "0":
+        return None, "ROTCELL_CUDA=0"
+    toolkit, obstacle = _fitting_toolkit(torch)
+    if obstacle is None:
+        return toolkit, f"nvcc {toolkit.version} fits torch"
+    if wish == "1":
+        raise SystemExit(f"ROTCELL_CUDA=1 asks for CUDA kernels, but {obstacle}.")
+    return None, obstacle
+
+
+def _fitting_toolkit(torch):
+    if not cuda_sources():
+        return None, "this version of rotcell has no CUDA kernels"
+    if torch.version.cuda is None:
+        return None, "torch is a CPU build (install a CUDA build of torch first)"
+    wanted = torch.version.cuda.split(".")[0]
+    advice = f"set CUDA_HOME to a CUDA {wanted} toolkit, or put its nvcc on the PATH"
+    nvcc = find_nvcc(Path(torch.__file__).parent.parent)
+    if nvcc is None:
+        return None, f"nvcc was not found ({advice})"
+    toolkit = toolkit_of(nvcc)
+    if toolkit.version.split(".")[0] != wanted:
+        versions = f"{nvcc} is of CUDA {toolkit.version}, torch of {torch.version.cuda}"
+        return None, f"{versions} ({advice})"
+    return toolkit, None
+
+
+def chosen_architectures(torch, toolkit):
+    """Those of TORCH_CUDA_ARCH_LIST, otherwise those torch was built for."""
+    wish = os.environ.get("TORCH_CUDA_ARCH_LIST", "").strip()
+    if wish == "native":
+        seen = {torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}
+        if not seen:
+            raise SystemExit("TORCH_CUDA_ARCH_LIST=native, but torch sees no GPU here.")
+        wish = ";".join(f"{major}.{minor}" for major, minor in seen)
+    known = toolkit.architectures()
+    if not wish:  # torch.cuda.get_arch_list() says nothing without a GPU in some versions
+        return cuda_architectures.of_torch(torch._C._cuda_getArchFlags() or "", known)
+    chosen = cuda_architectures.parse_list(wish)
+    cuda_architectures.check_supported(chosen, known, toolkit.version)
+    return chosen
+
+
+def nvcc_command(toolkit, compiler):
+    """nvcc and what it is told for every file, but for the architectures."""
+    host, *host_flags = [word for word in compiler if Path(word).name not in WRAPPERS]
+    passed_on = [f"-Xcompiler={flag}" for flag in host_flags]
+    return [toolkit.nvcc, "-ccbin", host, *NVCC_FLAGS, *passed_on]
+
+
+def runtime_library(toolkit):
+    """What to link: the CUDA runtime that torch has loaded, or else the toolkit's."""
+    loaded = re.search(r"\s(/.*/libcudart\.so[.\d]*)$", _loaded_files(), re.MULTILINE)
+    if loaded:
+        return [loaded.group(1)]
+    _, libraries = toolkit.folders()
+    return [*(f"-L{folder}" for folder in libraries), "-lcudart"]
+
+
+def _loaded_files():
+    return Path("/proc/self/maps").read_text(encoding="utf-8")

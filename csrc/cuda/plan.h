@@ -1,0 +1,51 @@
+// Which path a sequence takes on a GPU, as one pure function, and the shape of its launch.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cuda/device.h"
+#include "cuda/numbers.h"
+#include "cuda/shapes.h"
+
+namespace rotcell::cuda {
+
+enum class Path {
+  kStepwise,     // a product by torch and a fused kernel each step
+  kResident,     // one launch; a block has all weights on chip and carries its rows of the batch
+  kCooperative,  // one cooperative launch; a block has the weights of its units on chip
+};
+
+struct Request {
+  Cell cell;
+  Pass pass;
+  int64_t hidden, batch, steps;
+  Number number;
+  bool projection;
+};
+
+struct Plan {
+  Path path;
+  // What follows is of the resident and the cooperative path.
+  int rows_per_block;   // resident: rows of the batch
+  int units_per_block;  // cooperative
+  bool tensor_cores;
+  int64_t blocks;
+  int threads;
+  int64_t shared_bytes;
+};
+
+// What the path would be like, whether or not it is the fastest; nothing if it cannot run there.
+std::optional<Plan> plan_path(Path path, const Request& request, const DeviceProperties& device);
+
+// The path that is expected to be the fastest. Stepwise can always run.
+Plan choose_plan(const Request& request, const DeviceProperties& device);
+
+SharedLayout<ChunkedMatrix> resident_layout(const Request& request, int rows_per_block);
+SharedLayout<ChunkedMatrix> cooperative_layout(const Request& request, int units_per_block);
+SharedLayout<TensorMatrix> tensor_layout(const Request& request, int units_per_block);
+
+std::string path_name(Path path);
+std::optional<Path> path_named(const std::string& name);
+
+}  // namespace rotcell::cuda

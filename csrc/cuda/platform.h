@@ -1,0 +1,21 @@
+// The one header between the kernels and what runs them: a GPU (nvcc) or, for tests, csrc/simt.
+//
+//   Stream, Grid                          stream.h, grid.h
+//   launch, launch_cooperative            run a kernel, which takes one parameter struct by value
+//   blocks_per_multiprocessor             how many blocks fit; 0 if not even one does
+//   ROTCELL_GLOBAL, ROTCELL_DEVICE, ROTCELL_LAUNCH_BOUNDS(threads)
+//   ROTCELL_SHARED(T, name)               T* name: the dynamic shared memory, aligned to 128 bytes
+//   block_barrier, grid_barrier           every thread of the block or grid must come to the same
+//   load_coherent                         reads what other blocks wrote during the same launch
+//
+// By their CUDA names: threadIdx.x and its like, __syncwarp, the shuffles, __half, __nv_bfloat16,
+// vector types, nvcuda::wmma with 16x16x16 tiles, device mathematics.
+#pragma once
+
+#if defined(__CUDACC__)
+#include "cuda/platform_nvcc.h"
+#elif defined(ROTCELL_SIMT)
+#include "simt/platform.h"
+#else
+#error "Kernels are compiled by nvcc, or with ROTCELL_SIMT defined."
+#endif

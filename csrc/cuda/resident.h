@@ -1,0 +1,68 @@
+// What the resident kernels of both cells share. A block carries its rows of the batch through all
+// steps; a thread has two roles: its part of the products (ChunkedProduct), and one pair of units
+// of one row, whose state it keeps in registers.
+#pragma once
+
+#include "cuda/cell_io.h"
+#include "cuda/chunked_product.h"
+#include "cuda/kernels.h"
+#include "cuda/launchers.h"
+#include "cuda/sequence_steps.h"
+
+namespace rotcell::cuda {
+
+template <class Params>
+struct Resident {
+  Params params;
+  SharedLayout<ChunkedMatrix> layout;
+};
+
+template <Cell kCell, class T, int kRows>
+using ResidentProduct = ChunkedProduct<T, kRows, Tiles::register_chunks(kCell, sizeof(T))>;
+
+template <class T, int kRows>
+constexpr int resident_threads = Tiles::resident_threads(sizeof(T), kRows);
+
+// The pair of units and the row of the batch that a thread keeps.
+struct ResidentItem {
+  int row_in_block;
+  int64_t row;
+  PairOfUnits units;
+  bool exists;
+
+  ROTCELL_DEVICE ResidentItem(int rows_in_block, int64_t batch, int hidden) {
+    const int pairs = divide_up(hidden, 2), thread = static_cast<int>(threadIdx.x);
+    row_in_block = thread / pairs;
+    row = int64_t{1} * blockIdx.x * rows_in_block + row_in_block;
+    units = {thread % pairs * 2, hidden};
+    exists = row_in_block < rows_in_block && row < batch;
+  }
+};
+
+// Fills an operand [rows, stride] in shared memory; value(row, column) for all of it.
+template <class T, class Value>
+ROTCELL_DEVICE void fill_operand(T* operand, int rows, int stride, Value value) {
+  for (int i = static_cast<int>(threadIdx.x); i < rows * stride;
+       i += static_cast<int>(blockDim.x)) {
+    operand[i] = value(i / stride, i % stride);
+  }
+}
+
+// Launches kernel<T, rows of a block>, given as kernels(TypeTag<T>, rows as a constant).
+template <class Params, class Kernels>
+void launch_resident(const char* name, const Request& request, const Plan& plan,
+                     const Params& params, Stream stream, Kernels kernels) {
+  const Resident<Params> resident{params, resident_layout(request, plan.rows_per_block)};
+  const Grid grid{static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads),
+                  static_cast<size_t>(plan.shared_bytes)};
+  with_storage_type(request.number, [&](auto tag) {
+    if (plan.rows_per_block == 1) {
+      launch(name, kernels(tag, std::integral_constant<int, 1>{}), grid, stream, resident);
+    } else {
+      launch(name, kernels(tag, std::integral_constant<int, Tiles::kResidentRows>{}), grid, stream,
+             resident);
+    }
+  });
+}
+
+}  // namespace rotcell::cuda

@@ -1,0 +1,193 @@
+// Sizes that host and kernel must agree on: how a matrix lies on chip and where things stand in
+// shared memory. Plain C++, so that the choice of a path can be tested anywhere.
+#pragma once
+
+#include <cstdint>
+
+#include "cells/portable.h"
+#include "cells/rot_gru.h"
+#include "cells/rot_lstm.h"
+
+namespace rotcell::cuda {
+
+enum class Cell { kRotLstm, kRotGru };
+enum class Pass { kForward, kBackward };
+
+// Constants of all kernels, in one place.
+struct Tiles {
+  static constexpr int kWarp = 32;
+  static constexpr int kMaxThreads = 1024;  // of a block, by CUDA
+  static constexpr int kChunkBytes = 16;    // the widest load of a thread
+  static constexpr int kResidentRows = 4;   // rows of the batch a resident block carries, or 1
+  static constexpr int kCooperativeThreads = 256;
+  static constexpr int kCooperativeRows = 16;  // rows of the batch multiplied at once
+  static constexpr int kStagedBytes = 512;     // of a row, brought into shared memory at once
+  static constexpr int kStepThreads = 128;     // of a block of a stepwise kernel
+  static constexpr int kTensorSide = 16;       // of a tensor core's tile
+
+  // The most threads of a resident block, and what its products aim at. Wider numbers and more rows
+  // of the batch take more registers, and a block of this size has enough for each thread: each of
+  // a multiprocessor's four parts has 16384, for its share of the warps.
+  static ROTCELL_INLINE constexpr int resident_threads(int element_bytes, int rows) {
+    if (element_bytes == 8) return 384;
+    if (element_bytes == 4) return rows > 1 ? 384 : 512;
+    return rows > 1 ? 640 : 736;
+  }
+
+  // Chunks of its weights that a thread of a resident block has in registers, for each product of a
+  // step (the GRU has two). A chunk of a half type takes as many more registers to convert.
+  static ROTCELL_INLINE constexpr int register_chunks(Cell cell, int element_bytes) {
+    return (cell == Cell::kRotLstm ? 4 : 2) / (element_bytes == 2 ? 2 : 1);
+  }
+
+  static_assert(kCooperativeRows == kTensorSide, "rows multiplied at once fill one tile");
+  static_assert(kCooperativeThreads % kWarp == 0 && kCooperativeThreads <= kMaxThreads);
+  static_assert(kStagedBytes % kChunkBytes == 0);
+};
+
+ROTCELL_INLINE constexpr int divide_up(int a, int b) { return (a + b - 1) / b; }
+ROTCELL_INLINE constexpr int round_up(int a, int b) { return divide_up(a, b) * b; }
+ROTCELL_INLINE constexpr int larger(int a, int b) { return a > b ? a : b; }
+ROTCELL_INLINE constexpr int smaller(int a, int b) { return a < b ? a : b; }
+
+// A matrix [rows, depth] on chip, in chunks of 16 bytes along the depth. A thread owns one row and
+// every slices-th chunk of it, so slices > 1 puts more threads to work on few rows. The first
+// register_chunks chunks of a thread are in its registers, the others in shared memory.
+struct ChunkedMatrix {
+  int rows;
+  int depth;
+  int element_bytes;
+  int slices;
+  int register_chunks;
+
+  ROTCELL_INLINE constexpr int chunk_elements() const { return Tiles::kChunkBytes / element_bytes; }
+  ROTCELL_INLINE constexpr int chunks_per_slice() const {
+    return divide_up(divide_up(depth, chunk_elements()), slices);
+  }
+  // The depth is worked on in multiples of this.
+  ROTCELL_INLINE constexpr int granule() const { return slices * chunk_elements(); }
+  // What is multiplied with the matrix must be finite from depth to here.
+  ROTCELL_INLINE constexpr int padded_depth() const { return chunks_per_slice() * granule(); }
+  ROTCELL_INLINE constexpr int operand_padding() const { return 0; }
+  ROTCELL_INLINE constexpr int result_rows() const { return rows; }
+  ROTCELL_INLINE constexpr int threads() const { return rows * slices; }
+  ROTCELL_INLINE constexpr int64_t shared_bytes() const {
+    return int64_t{1} * larger(chunks_per_slice() - register_chunks, 0) * slices * rows *
+           Tiles::kChunkBytes;
+  }
+
+  // As many slices as bring the threads near the number aimed at.
+  static ROTCELL_INLINE constexpr ChunkedMatrix sliced(int rows, int depth, int element_bytes,
+                                                       int threads, int register_chunks) {
+    const int chunks = divide_up(depth, Tiles::kChunkBytes / element_bytes);
+    const int slices = larger(1, smaller(chunks, rows == 0 ? 1 : threads / rows));
+    return {rows, depth, element_bytes, slices, register_chunks};
+  }
+};
+
+// A matrix of a half type in shared memory, for tensor cores. A warp owns 16 rows and every
+// slices-th 16 columns of them.
+struct TensorMatrix {
+  int rows;
+  int depth;
+  int slices;
+
+  ROTCELL_INLINE constexpr int granule() const { return slices * Tiles::kTensorSide; }
+  ROTCELL_INLINE constexpr int padded_depth() const { return round_up(depth, granule()); }
+  // Rows of 16 bytes more than a multiple of 32 do not all begin in the same bank.
+  ROTCELL_INLINE constexpr int operand_padding() const { return 8; }
+  ROTCELL_INLINE constexpr int leading_dimension() const {
+    return padded_depth() + operand_padding();
+  }
+  ROTCELL_INLINE constexpr int result_rows() const { return round_up(rows, Tiles::kTensorSide); }
+  ROTCELL_INLINE constexpr int threads() const {
+    return result_rows() / Tiles::kTensorSide * slices * Tiles::kWarp;
+  }
+  ROTCELL_INLINE constexpr int64_t shared_bytes() const {
+    return int64_t{2} * result_rows() * leading_dimension();
+  }
+
+  static ROTCELL_INLINE constexpr TensorMatrix sliced(int rows, int depth, int threads) {
+    const int tiles = larger(1, divide_up(rows, Tiles::kTensorSide));
+    const int slices =
+        smaller(divide_up(depth, Tiles::kTensorSide), threads / Tiles::kWarp / tiles);
+    return {rows, depth, larger(1, slices)};
+  }
+};
+
+struct MatrixSize {
+  int rows;
+  int depth;
+};
+
+// The recurrent products of a step, for a block that owns `units` of `hidden` units. Forward, the
+// GRU's first product has the rows of all gates but the candidate's, its second those; backward it
+// is the other way round. The LSTM has one product.
+struct StepProducts {
+  MatrixSize first;
+  MatrixSize second;
+
+  static ROTCELL_INLINE constexpr int memory_rows(int units) { return 2 * units + units / 2; }
+
+  static constexpr StepProducts of(Cell cell, Pass pass, int units, int hidden) {
+    if (cell == Cell::kRotLstm) {
+      const auto gate_rows = [](int count) { return static_cast<int>(RotLstmRows::count(count)); };
+      return pass == Pass::kForward ? StepProducts{{gate_rows(units), hidden}, {0, 0}}
+                                    : StepProducts{{units, gate_rows(hidden)}, {0, 0}};
+    }
+    return pass == Pass::kForward ? StepProducts{{memory_rows(units), hidden}, {units, hidden}}
+                                  : StepProducts{{units, hidden}, {units, memory_rows(hidden)}};
+  }
+};
+
+// Where things stand in the shared memory of a block, in bytes from its start. The weights of the
+// first product stand at its start.
+template <class Matrix>
+struct SharedLayout {
+  Matrix first, second;
+  int first_staged, second_staged;  // elements of an operand's row that are there at once
+  int64_t second_weights;
+  int64_t first_operand;   // T [batch rows, first_staged + padding]
+  int64_t second_operand;  // T [batch rows, second_staged + padding]; may be the same place
+  int64_t results;         // compute type [slices, batch rows, result rows], of either product
+  int64_t total;
+
+  // Operands are there as a whole, each in its place, if staged_bytes is 0; otherwise about that
+  // many bytes of a row at once, in one place for both.
+  static constexpr SharedLayout of(const Matrix& first, const Matrix& second, int staged_bytes,
+                                   int batch_rows, int element_bytes, int result_bytes) {
+    const auto staged = [&](const Matrix& matrix) {
+      const int granule = matrix.granule(), wished = staged_bytes / element_bytes;
+      return staged_bytes == 0
+                 ? matrix.padded_depth()
+                 : smaller(matrix.padded_depth(), larger(1, wished / granule) * granule);
+    };
+    const auto operand_bytes = [&](const Matrix& matrix) {
+      return matrix.rows == 0 ? 0
+                              : aligned(int64_t{1} * batch_rows * element_bytes *
+                                        (staged(matrix) + matrix.operand_padding()));
+    };
+    const auto result_size = [&](const Matrix& matrix) {
+      return int64_t{1} * matrix.slices * batch_rows * matrix.result_rows() * result_bytes;
+    };
+    SharedLayout layout{first, second, staged(first), staged(second), 0, 0, 0, 0, 0};
+    layout.second_weights = aligned(first.shared_bytes());
+    layout.first_operand = layout.second_weights + aligned(second.shared_bytes());
+    if (staged_bytes == 0) {
+      layout.second_operand = layout.first_operand + operand_bytes(first);
+      layout.results = layout.second_operand + operand_bytes(second);
+    } else {
+      layout.second_operand = layout.first_operand;
+      layout.results =
+          layout.first_operand + larger_of(operand_bytes(first), operand_bytes(second));
+    }
+    layout.total = layout.results + larger_of(result_size(first), result_size(second));
+    return layout;
+  }
+
+ private:
+  static constexpr int64_t aligned(int64_t bytes) { return (bytes + 31) / 32 * 32; }
+  static constexpr int64_t larger_of(int64_t a, int64_t b) { return a > b ? a : b; }
+};
+
+}  // namespace rotcell::cuda

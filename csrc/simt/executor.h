@@ -1,0 +1,52 @@
+// The state of a launch, shared by the scheduler and the operations in which threads wait.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "cuda/grid.h"
+#include "simt/launch.h"
+#include "simt/ready_threads.h"
+#include "simt/stacks.h"
+#include "simt/thread.h"
+
+namespace rotcell::simt {
+
+// The launch that runs now: there is one at a time.
+struct Execution {
+  const char* name = nullptr;
+  Kind kind = Kind::ordinary;
+  cuda::Grid grid{};
+  Call call{};
+
+  std::vector<Thread> threads;  // of the blocks that are alive
+  std::vector<Warp> warps;
+  std::vector<Block> blocks;
+  Stacks stacks;
+  ReadyThreads ready;
+  Fiber scheduler;
+  Thread* current = nullptr;
+
+  size_t alive_threads = 0;
+  size_t exited = 0;
+  size_t at_grid_barrier = 0;
+  Site grid_barrier;  // where the first of them waits
+  bool failed = false;
+  std::exception_ptr error;  // of the thread that failed
+
+#if defined(ROTCELL_SIMT_RACES)
+  // Addresses by which ThreadSanitizer learns who waited for whom, as in Block.
+  char grid_tokens[2];
+  unsigned grid_barriers = 0;
+  char exit_token;
+#endif
+};
+
+extern Execution execution __attribute__((visibility("hidden")));
+
+// "kernel ...: what at file:line, block b, thread t", thrown on the thread's own fiber.
+[[noreturn]] void fail(const Thread& thread, const std::string& what);
+
+}  // namespace rotcell::simt

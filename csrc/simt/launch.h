@@ -1,0 +1,20 @@
+// Runs a kernel, every CUDA thread of it on a fiber.
+#pragma once
+
+#include "cuda/grid.h"
+
+namespace rotcell::simt {
+
+enum class Kind { ordinary, cooperative };
+
+// A kernel together with its parameter struct.
+struct Call {
+  void (*run)(const void* context);
+  const void* context;
+};
+
+// Returns when all blocks are done. Throws std::runtime_error for what a GPU would refuse and for
+// errors of the kernel that the executor notices.
+void launch(const char* name, Kind kind, const cuda::Grid& grid, const Call& call);
+
+}  // namespace rotcell::simt

@@ -1,0 +1,59 @@
+// cuda/platform.h for the executor.
+#pragma once
+
+#include "cuda/grid.h"
+#include "cuda/stream.h"
+#include "simt/device.h"
+#include "simt/device_math.h"
+#include "simt/half.h"
+#include "simt/intrinsics.h"
+#include "simt/launch.h"
+#include "simt/wmma.h"
+
+#define ROTCELL_GLOBAL
+#define ROTCELL_DEVICE inline __attribute__((always_inline))
+#define ROTCELL_LAUNCH_BOUNDS(threads)
+#define ROTCELL_SHARED(T, name) T* name = reinterpret_cast<T*>(::rotcell::simt::shared_memory())
+
+namespace rotcell::cuda {
+
+template <class Params>
+void launch_as(simt::Kind kind, const char* name, void (*kernel)(Params), const Grid& grid,
+               const Params& params) {
+  struct Context {
+    void (*kernel)(Params);
+    const Params& params;
+  } context{kernel, params};
+  const auto run = [](const void* given) {
+    const Context& call = *static_cast<const Context*>(given);
+    call.kernel(call.params);
+  };
+  simt::launch(name, kind, grid, {run, &context});
+}
+
+template <class Params>
+void launch(const char* name, void (*kernel)(Params), const Grid& grid, Stream,
+            const Params& params) {
+  launch_as(simt::Kind::ordinary, name, kernel, grid, params);
+}
+
+template <class Params>
+void launch_cooperative(const char* name, void (*kernel)(Params), const Grid& grid, Stream,
+                        const Params& params) {
+  launch_as(simt::Kind::cooperative, name, kernel, grid, params);
+}
+
+template <class Params>
+int blocks_per_multiprocessor(void (*)(Params), unsigned threads, size_t shared_bytes) {
+  return simt::blocks_per_multiprocessor(threads, shared_bytes);
+}
+
+inline void block_barrier(simt::Site site = simt::here()) { simt::wait_for_block(site); }
+inline void grid_barrier(simt::Site site = simt::here()) { simt::wait_for_grid(site); }
+
+template <class T>
+T load_coherent(const T* p) {
+  return *p;
+}
+
+}  // namespace rotcell::cuda

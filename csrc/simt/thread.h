@@ -1,0 +1,79 @@
+// What the executor knows of every CUDA thread, warp and block that is alive.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "simt/fiber.h"
+#include "simt/site.h"
+
+namespace rotcell::simt {
+
+inline constexpr unsigned warp_size = 32;
+
+enum class State : uint8_t {
+  unstarted,
+  ready,
+  at_block_barrier,
+  at_grid_barrier,
+  in_warp_operation,
+  exited
+};
+
+enum class WarpOperation : uint8_t { synchronise, shuffle, meet, multiply_tiles };
+
+struct Block;
+struct Warp;
+
+struct alignas(64) Thread {
+  Fiber fiber;
+  Block* block;
+  Warp* warp;
+  unsigned index;  // in its block
+  unsigned lane;   // in its warp
+  State state;
+
+  Site site;  // where it waits
+
+  // The warp operation in which it waits.
+  WarpOperation operation;
+  unsigned mask;
+  unsigned source;  // of a shuffle: the lane to read
+  uint64_t sent;
+  uint64_t received;
+
+#if defined(ROTCELL_SIMT_RACES)
+  unsigned block_barriers;  // passed
+  unsigned warp_barriers;   // passed
+#endif
+};
+
+struct Warp {
+  Thread* lanes;     // the first of them
+  unsigned present;  // one bit a lane: the last warp of a block may have fewer than 32
+  unsigned waiting;  // in a warp operation
+  unsigned exited;
+};
+
+struct FreeMemory {
+  void operator()(void* memory) const;
+};
+
+struct Block {
+  unsigned index;
+  Thread* threads;
+  unsigned at_barrier;  // how many threads wait there
+  unsigned exited;
+  Site barrier;  // where the first of them waits
+  std::unique_ptr<unsigned char, FreeMemory> shared;
+
+#if defined(ROTCELL_SIMT_RACES)
+  // Addresses by which ThreadSanitizer learns who waited for whom: two for the block barrier, two
+  // for every thread's warp barriers. By turns, so that the next barrier does not mix with this.
+  std::unique_ptr<char[]> tokens;
+  char* block_token(unsigned turn) { return &tokens[turn % 2]; }
+  char* thread_token(unsigned thread, unsigned turn) { return &tokens[2 + 2 * thread + turn % 2]; }
+#endif
+};
+
+}  // namespace rotcell::simt

@@ -1,0 +1,250 @@
+#include "simt/waiting.h"
+
+#include <bit>
+
+#include "simt/executor.h"
+#include "simt/intrinsics.h"
+
+namespace rotcell::simt {
+namespace {
+
+constexpr unsigned all_lanes = 0xffffffff;
+
+#if defined(ROTCELL_SIMT_RACES)
+void announce(char* token) { __tsan_release(token); }
+void heed(char* token) { __tsan_acquire(token); }
+#endif
+
+// Lets others run until this thread is released.
+ROTCELL_SIMT_UNWATCHED void suspend(Thread& thread) {
+  Thread* next = execution.ready.peek();
+  if (next == nullptr || next->state == State::unstarted) {
+    switch_fiber(thread.fiber, execution.scheduler);
+    return;
+  }
+  execution.ready.drop();
+  activate(*next);
+  if (next != &thread) switch_fiber(thread.fiber, next->fiber);
+}
+
+ROTCELL_SIMT_UNWATCHED void release(Thread& thread) {
+  thread.state = State::ready;
+  execution.ready.add(&thread);
+}
+
+[[noreturn]] void fail_divergent(const Thread& thread, const char* barrier, const Site& first) {
+  fail(thread, std::string("divergent ") + barrier + ": others wait at " + first.file + ":" +
+                   std::to_string(first.line));
+}
+
+[[noreturn]] void fail_lane(const Thread& thread, const std::string& before, unsigned lanes,
+                            const char* after) {
+  fail(thread, before + std::to_string(std::countr_zero(lanes)) + after);
+}
+
+// Row-wise with the columns innermost, so that the compiler can use vectors.
+ROTCELL_SIMT_UNWATCHED void multiply_gathered(Thread* lanes) {
+  static_assert(2 * tile_share == tile_size);
+  const TileShares* shares[warp_size];
+  for (unsigned lane = 0; lane < warp_size; ++lane)
+    shares[lane] = reinterpret_cast<const TileShares*>(lanes[lane].sent);
+  for (unsigned lane = 0; lane < warp_size; ++lane) {
+    const unsigned row = lane / 2, half = lane % 2;
+    float* sum = reinterpret_cast<TileShares*>(lanes[lane].sent)->c;
+    for (int k = 0; k < tile_size; ++k) {
+      const float a = shares[2 * row + k / tile_share]->a[k % tile_share];
+      const float* b = shares[2 * k + half]->b;
+      for (int column = 0; column < tile_share; ++column) sum[column] += a * b[column];
+    }
+  }
+}
+
+// Do all lanes that `thread` names wait with it?
+ROTCELL_SIMT_UNWATCHED bool warp_is_complete(const Thread& thread) {
+  const Warp& warp = *thread.warp;
+  const unsigned named = thread.mask & warp.present;
+  if ((warp.waiting & named) != named) return false;
+  for (unsigned left = named; left != 0; left &= left - 1) {
+    const Thread& other = warp.lanes[std::countr_zero(left)];
+    if (other.mask == thread.mask && other.operation == thread.operation) continue;
+    if (other.mask >> thread.lane & 1)
+      fail_lane(thread, "warp operations with different masks or of different kinds meet: lane ",
+                left, " is in another");
+    return false;  // it takes part in another group's operation first
+  }
+  return true;
+}
+
+ROTCELL_SIMT_UNWATCHED void finish_warp_operation(Thread& thread) {
+  Warp& warp = *thread.warp;
+  const unsigned named = thread.mask & warp.present;
+  uint64_t ballot = 0;
+  for (unsigned left = named; left != 0; left &= left - 1) {
+    Thread& other = warp.lanes[std::countr_zero(left)];
+    ballot |= (other.sent & 1) << other.lane;
+    if (other.operation != WarpOperation::shuffle) continue;
+    if (!(named >> other.source & 1))
+      fail_lane(thread, "shuffle from an absent lane: lane ", left,
+                (" reads lane " + std::to_string(other.source)).c_str());
+    other.received = warp.lanes[other.source].sent;
+  }
+  if (thread.operation == WarpOperation::multiply_tiles) multiply_gathered(warp.lanes);
+  for (unsigned left = named; left != 0; left &= left - 1) {
+    Thread& other = warp.lanes[std::countr_zero(left)];
+    if (other.operation == WarpOperation::synchronise) other.received = ballot;
+    release(other);
+  }
+  warp.waiting &= ~named;
+}
+
+ROTCELL_SIMT_UNWATCHED void take_part(Thread& thread, WarpOperation operation, unsigned mask,
+                                      uint64_t sent, unsigned source, Site site) {
+  Warp& warp = *thread.warp;
+  thread.site = site;
+  if (!(mask >> thread.lane & 1)) fail(thread, "warp operation by a lane that its mask leaves out");
+  if (mask & warp.exited)
+    fail_lane(thread, "warp operation names lane ", mask & warp.exited, ", which has exited");
+  thread.operation = operation;
+  thread.mask = mask;
+  thread.source = source;
+  thread.sent = sent;
+  thread.state = State::in_warp_operation;
+  warp.waiting |= 1u << thread.lane;
+  if (warp_is_complete(thread)) finish_warp_operation(thread);
+  suspend(thread);
+}
+
+}  // namespace
+
+void activate(Thread& thread) {
+  execution.current = &thread;
+  threadIdx.x = thread.index;
+  blockIdx.x = thread.block->index;
+}
+
+unsigned char* shared_memory() { return execution.current->block->shared.get(); }
+
+void require(bool condition, const char* otherwise, Site site) {
+  if (condition) return;
+  execution.current->site = site;
+  fail(*execution.current, otherwise);
+}
+
+void wait_for_block(Site site) {
+  Thread& thread = *execution.current;
+  Block& block = *thread.block;
+  thread.site = site;
+  if (block.exited > 0) fail(thread, "block barrier after other threads of the block have exited");
+  if (block.at_barrier == 0)
+    block.barrier = site;
+  else if (!(block.barrier == site))
+    fail_divergent(thread, "block barrier", block.barrier);
+  thread.state = State::at_block_barrier;
+#if defined(ROTCELL_SIMT_RACES)
+  char* token = block.block_token(thread.block_barriers++);
+  announce(token);
+#endif
+  if (++block.at_barrier == execution.grid.threads) {
+    block.at_barrier = 0;
+    for (unsigned i = 0; i < execution.grid.threads; ++i) release(block.threads[i]);
+  }
+  suspend(thread);
+#if defined(ROTCELL_SIMT_RACES)
+  heed(token);
+#endif
+}
+
+void wait_for_grid(Site site) {
+  Thread& thread = *execution.current;
+  thread.site = site;
+  if (execution.kind != Kind::cooperative)
+    fail(thread, "grid barrier in a kernel that was not launched cooperatively");
+  if (execution.exited > 0) fail(thread, "grid barrier after other threads have exited");
+  if (execution.at_grid_barrier == 0)
+    execution.grid_barrier = site;
+  else if (!(execution.grid_barrier == site))
+    fail_divergent(thread, "grid barrier", execution.grid_barrier);
+  thread.state = State::at_grid_barrier;
+#if defined(ROTCELL_SIMT_RACES)
+  char* token = &execution.grid_tokens[execution.grid_barriers % 2];
+  announce(token);
+#endif
+  if (++execution.at_grid_barrier == execution.alive_threads) {
+    execution.at_grid_barrier = 0;
+#if defined(ROTCELL_SIMT_RACES)
+    ++execution.grid_barriers;
+#endif
+    for (size_t i = 0; i < execution.alive_threads; ++i) release(execution.threads[i]);
+  }
+  suspend(thread);
+#if defined(ROTCELL_SIMT_RACES)
+  heed(token);
+#endif
+}
+
+void wait_for_warp(unsigned mask, Site site) {
+  Thread& thread = *execution.current;
+#if defined(ROTCELL_SIMT_RACES)
+  // The lanes' turns differ if they met others before: each tells its own.
+  const unsigned turn = thread.warp_barriers++ % 2;
+  announce(thread.block->thread_token(thread.index, turn));
+  take_part(thread, WarpOperation::synchronise, mask, turn, 0, site);
+  for (unsigned left = mask & thread.warp->present; left != 0; left &= left - 1) {
+    const unsigned lane = std::countr_zero(left);
+    heed(
+        thread.block->thread_token(thread.index - thread.lane + lane, thread.received >> lane & 1));
+  }
+#else
+  take_part(thread, WarpOperation::synchronise, mask, 0, 0, site);
+#endif
+}
+
+uint64_t shuffle(unsigned mask, uint64_t sent, unsigned source, Site site) {
+  Thread& thread = *execution.current;
+  take_part(thread, WarpOperation::shuffle, mask, sent, source, site);
+  return thread.received;
+}
+
+namespace {
+
+ROTCELL_SIMT_UNWATCHED void take_part_with_all(WarpOperation operation, TileShares* shares,
+                                               Site site) {
+  Thread& thread = *execution.current;
+  require(thread.warp->present == all_lanes, "wmma operation in a warp of fewer than 32 lanes",
+          site);
+  take_part(thread, operation, all_lanes, reinterpret_cast<uint64_t>(shares), 0, site);
+}
+
+}  // namespace
+
+void meet_full_warp(Site site) { take_part_with_all(WarpOperation::meet, nullptr, site); }
+
+void multiply_tiles(TileShares& shares, Site site) {
+  take_part_with_all(WarpOperation::multiply_tiles, &shares, site);
+}
+
+void leave(Thread& thread) {
+  Warp& warp = *thread.warp;
+  Block& block = *thread.block;
+  if (block.at_barrier > 0) {
+    thread.site = block.barrier;
+    fail(thread, "the thread has exited while others wait for it at a block barrier");
+  }
+  if (execution.at_grid_barrier > 0) {
+    thread.site = execution.grid_barrier;
+    fail(thread, "the thread has exited while others wait for it at a grid barrier");
+  }
+  for (unsigned left = warp.waiting; left != 0; left &= left - 1) {
+    const Thread& other = warp.lanes[std::countr_zero(left)];
+    if (!(other.mask >> thread.lane & 1)) continue;
+    thread.site = other.site;
+    fail_lane(thread, "the thread has exited while lane ", left,
+              " waits for it in a warp operation");
+  }
+  warp.exited |= 1u << thread.lane;
+  ++block.exited;
+  ++execution.exited;
+  thread.state = State::exited;
+}
+
+}  // namespace rotcell::simt

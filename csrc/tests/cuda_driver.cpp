@@ -1,0 +1,126 @@
+// Runs every CUDA kernel on small sequences in the executor, without torch, so that sanitizers see
+// nothing but the kernels, and holds the results against those of the CPU kernels in double.
+//
+//   cuda_driver [--quick] [--once]     all paths, cells and number types;
+//                                      quick: fewer and smaller sequences;
+//                                      once: in one order of the threads instead of three
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "cuda/known_devices.h"
+#include "simt/control.h"
+#include "tests/cuda_sequences.h"
+
+namespace {
+
+using namespace rotcell;
+using namespace rotcell::tests;
+using cuda::Path;
+
+int passed = 0, failed = 0;
+bool once = false;
+
+const char* const kOrderNames[] = {"forward", "reverse", "random"};
+
+template <class T>
+void check(bool lstm, const Shape& shape, const OnPath& where) {
+  simt::pose_as(where.device);
+  const Results<double> expected = lstm ? run_lstm<double>(shape, 1) : run_gru<double>(shape, 1);
+  Results<double> first;
+  for (int order = once ? 2 : 0; order < 3; ++order) {
+    simt::set_order(static_cast<simt::Order>(order), 7);
+    std::string problem;
+    try {
+      const auto results = lstm ? CudaLstm<T>(shape, where).run() : CudaGru<T>(shape, where).run();
+      // The rounding of each of a few steps to the tensors' type, and float32's functions.
+      const double limit =
+          16 * std::max(NumberOf<T>::kEpsilon, 0.0) + (sizeof(T) == 8 ? 0 : 64 * 0x1p-23);
+      const double error = difference(results, expected);
+      if (!(error < limit)) problem = "error " + std::to_string(error);
+      if (first.empty()) first = results;
+      if (difference(results, first) != 0) problem += " differs from another order";
+    } catch (const std::exception& e) {
+      problem = e.what();
+    }
+    if (problem.empty()) {
+      ++passed;
+      continue;
+    }
+    ++failed;
+    std::printf(
+        "FAILED %s %s on %d multiprocessors, %zu bytes a number, B%lld T%lld H%lld%s%s, %s order: "
+        "%s\n",
+        lstm ? "lstm" : "gru", cuda::path_name(where.path).c_str(), where.device.multiprocessors,
+        sizeof(T), static_cast<long long>(shape.batch), static_cast<long long>(shape.steps),
+        static_cast<long long>(shape.hidden), shape.packed ? " packed" : "",
+        shape.reverse ? " reverse" : "", kOrderNames[order], problem.c_str());
+  }
+}
+
+// On the whole of an H100 a block has few rows and units, on few multiprocessors many.
+OnPath on(Path path, int multiprocessors = 132) {
+  cuda::DeviceProperties device = *cuda::find_known_device("H100");
+  device.multiprocessors = multiprocessors;
+  return {path, device};
+}
+
+template <class T>
+void check_cells(const Shape& shape, const OnPath& where) {
+  check<T>(true, shape, where);
+  check<T>(false, shape, where);
+}
+
+void check_all_numbers(const Shape& shape, const OnPath& where) {
+  check_cells<float>(shape, where);
+  check_cells<double>(shape, where);
+  check_cells<__half>(shape, where);
+  check_cells<__nv_bfloat16>(shape, where);
+}
+
+void check_paths(const Shape& shape) {
+  check_all_numbers(shape, on(Path::kStepwise));
+  for (const Path path : {Path::kResident, Path::kCooperative}) {
+    check_all_numbers(shape, on(path));
+    check_all_numbers(shape, on(path, 2));
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  bool quick = false;
+  for (const std::string& argument : std::vector<std::string>(arguments + 1, arguments + count)) {
+    if (argument == "--quick") {
+      quick = true;
+    } else if (argument == "--once") {
+      once = true;
+    } else {
+      std::fprintf(stderr, "cuda_driver knows --quick and --once, not %s\n", argument.c_str());
+      return EXIT_FAILURE;
+    }
+  }
+  if (quick) {
+    check_paths({5, 2, 0, 5, 0, false, false});
+    check_paths({6, 3, 0, 6, 0, true, true});
+  } else {
+    for (const int64_t hidden : {1, 2, 5, 12, 19, 34}) {
+      for (const bool packed : {false, true}) {
+        for (const bool reverse : {false, true}) {
+          check_paths({packed ? 6 : 5, 3, 0, hidden, 0, packed, reverse});
+        }
+      }
+    }
+    // Weights beyond the registers, operands of several stages, more rows than a tile.
+    check_cells<float>({2, 2, 0, 112, 0, false, false}, on(Path::kResident));
+    check_cells<__half>({2, 2, 0, 160, 0, false, true}, on(Path::kResident));
+    check_cells<double>({3, 2, 0, 50, 0, true, false}, on(Path::kResident, 2));
+    for (const int64_t hidden : {160, 163}) {
+      const Shape shape{hidden % 2 ? 3 : 18, 2, 0, hidden, 0, true, hidden % 2 == 0};
+      check_all_numbers(shape, on(Path::kCooperative, 16));
+    }
+    check_cells<__half>({17, 2, 0, 270, 0, false, false}, on(Path::kCooperative, 12));
+  }
+  std::printf("%d passed, %d failed\n", passed, failed);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

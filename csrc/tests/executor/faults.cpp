@@ -1,0 +1,71 @@
+// Kernels with one fault each, which the executor itself cannot see but a sanitizer can.
+#include <cstring>
+
+#include "tests/executor/check.h"
+
+namespace rotcell::tests {
+namespace {
+
+ROTCELL_GLOBAL void missing_barrier(Output p) {
+  ROTCELL_SHARED(float, values);
+  values[threadIdx.x] = static_cast<float>(threadIdx.x);
+  p.out[threadIdx.x] = values[blockDim.x - 1 - threadIdx.x];
+}
+
+ROTCELL_GLOBAL void missing_syncwarp(Output p) {
+  ROTCELL_SHARED(float, values);
+  values[threadIdx.x] = static_cast<float>(threadIdx.x);
+  // Brings the lanes together, but does not order their memory.
+  const float one = __shfl_xor_sync(0xffffffff, 1.0f, 1);
+  p.out[threadIdx.x] = one * values[threadIdx.x ^ 1];
+}
+
+ROTCELL_GLOBAL void missing_grid_barrier(Output p) {
+  p.out[blockIdx.x * blockDim.x + threadIdx.x] = 1;
+  cuda::block_barrier();
+  const unsigned next_block = (blockIdx.x + 1) % gridDim.x;
+  const float read = cuda::load_coherent(p.out + next_block * blockDim.x + threadIdx.x);
+  cuda::grid_barrier();
+  p.out[blockIdx.x * blockDim.x + threadIdx.x] = read;
+}
+
+ROTCELL_GLOBAL void shared_overrun(Output p) {
+  ROTCELL_SHARED(float, values);
+  values[threadIdx.x + 1] = 1;
+  p.out[threadIdx.x] = values[threadIdx.x + 1];
+}
+
+ROTCELL_GLOBAL void global_overrun(Output p) { p.out[threadIdx.x + 1] = 1; }
+
+ROTCELL_GLOBAL void misaligned_load(Output p) {
+  const float4 four = *reinterpret_cast<const float4*>(p.out + 1);
+  p.out[0] = four.x;
+}
+
+}  // namespace
+
+bool run_fault(const std::string& name) {
+  constexpr unsigned threads = 32;
+  constexpr size_t bytes = threads * sizeof(float);
+  Buffer<float> out(2 * threads);
+  Buffer<float> short_out(threads);
+  if (name == "missing-barrier")
+    cuda::launch("missing_barrier", missing_barrier, {1, threads, bytes}, nullptr, {out.data(), 0});
+  else if (name == "missing-syncwarp")
+    cuda::launch("missing_syncwarp", missing_syncwarp, {1, threads, bytes}, nullptr,
+                 {out.data(), 0});
+  else if (name == "missing-grid-barrier")
+    cuda::launch_cooperative("missing_grid_barrier", missing_grid_barrier, {2, threads, 0}, nullptr,
+                             {out.data(), 0});
+  else if (name == "shared-overrun")
+    cuda::launch("shared_overrun", shared_overrun, {1, threads, bytes}, nullptr, {out.data(), 0});
+  else if (name == "global-overrun")
+    cuda::launch("global_overrun", global_overrun, {1, threads, 0}, nullptr, {short_out.data(), 0});
+  else if (name == "misaligned-load")
+    cuda::launch("misaligned_load", misaligned_load, {1, 1, 0}, nullptr, {out.data(), 0});
+  else
+    return false;
+  return true;
+}
+
+}  // namespace rotcell::tests

@@ -1,0 +1,218 @@
+// Kernels and launches that CUDA leaves undefined or refuses: each must be an error that says
+// where.
+#include <cstring>
+#include <functional>
+#include <stdexcept>
+#include <vector>
+
+#include "cuda/known_devices.h"
+#include "tests/executor/check.h"
+
+namespace rotcell::tests {
+namespace {
+
+constexpr unsigned all_lanes = 0xffffffff;
+
+ROTCELL_GLOBAL void divergent_barrier(Output) {
+  if (threadIdx.x < 40)
+    cuda::block_barrier();
+  else
+    cuda::block_barrier();
+}
+
+ROTCELL_GLOBAL void gone_before_barrier(Output p) {
+  if (threadIdx.x == static_cast<unsigned>(p.size)) return;
+  cuda::block_barrier();
+}
+
+ROTCELL_GLOBAL void deadlock(Output) {
+  if (threadIdx.x < 16)
+    cuda::block_barrier();
+  else
+    __syncwarp();
+}
+
+ROTCELL_GLOBAL void grid_barrier_only(Output) { cuda::grid_barrier(); }
+
+ROTCELL_GLOBAL void divergent_grid_barrier(Output) {
+  if (blockIdx.x == 0)
+    cuda::grid_barrier();
+  else
+    cuda::grid_barrier();
+}
+
+ROTCELL_GLOBAL void gone_before_grid_barrier(Output) {
+  if (blockIdx.x == 1) return;
+  cuda::grid_barrier();
+}
+
+ROTCELL_GLOBAL void left_out_of_mask(Output) { __shfl_xor_sync(0x0000ffff, 1, 1); }
+
+ROTCELL_GLOBAL void different_masks(Output) {
+  __shfl_xor_sync(threadIdx.x < 16 ? all_lanes : all_lanes & ~(1u << 5), 1, 1);
+}
+
+ROTCELL_GLOBAL void different_kinds(Output) {
+  if (threadIdx.x < 16)
+    __syncwarp();
+  else
+    __shfl_xor_sync(all_lanes, 1, 1);
+}
+
+ROTCELL_GLOBAL void lane_not_in_mask(Output) {
+  if (threadIdx.x < 16) __shfl_sync(0x0000ffff, 1, 20);
+}
+
+ROTCELL_GLOBAL void lane_beyond_block(Output) { __shfl_xor_sync(all_lanes, 1, 16); }
+
+ROTCELL_GLOBAL void gone_before_shuffle(Output p) {
+  if (threadIdx.x == static_cast<unsigned>(p.size)) return;
+  __shfl_xor_sync(all_lanes, 1, 1);
+}
+
+using Sums = nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float>;
+
+struct StoreParams {
+  float* out;
+  unsigned stride;
+};
+
+ROTCELL_GLOBAL void store_tile(StoreParams p) {
+  Sums sums;
+  nvcuda::wmma::store_matrix_sync(p.out, sums, p.stride, nvcuda::wmma::mem_row_major);
+}
+
+ROTCELL_GLOBAL void store_tile_by_half(StoreParams p) {
+  Sums sums;
+  if (threadIdx.x < 16)
+    nvcuda::wmma::store_matrix_sync(p.out, sums, p.stride, nvcuda::wmma::mem_row_major);
+}
+
+// The error must hold all of `parts`.
+void expect_error(const std::string& what, const std::vector<std::string>& parts,
+                  const std::function<void()>& launch) {
+  std::string message;
+  try {
+    launch();
+  } catch (const std::runtime_error& error) {
+    message = error.what();
+  }
+  bool right = !message.empty();
+  for (const std::string& part : parts) right &= message.find(part) != std::string::npos;
+  check(right, what + ", got: " + message);
+}
+
+struct Case {
+  const char* name;
+  void (*kernel)(Output);
+  cuda::Grid grid;
+  int size;
+  const char* complaint;
+};
+
+void test_kernels(const std::string& order) {
+  const Case ordinary[] = {
+      {"divergent_barrier", divergent_barrier, {2, 64, 0}, 0, "divergent block barrier"},
+      {"gone_before_barrier", gone_before_barrier, {2, 64, 0}, 0, "exited"},
+      {"gone_before_barrier", gone_before_barrier, {2, 64, 0}, 63, "exited"},
+      {"deadlock", deadlock, {1, 32, 0}, 0, "deadlock (16 threads in a "},
+      {"grid_barrier_only", grid_barrier_only, {2, 64, 0}, 0, "not launched cooperatively"},
+      {"left_out_of_mask", left_out_of_mask, {1, 32, 0}, 0, "its mask leaves out"},
+      {"different_masks", different_masks, {1, 32, 0}, 0, "different masks"},
+      {"different_kinds", different_kinds, {1, 32, 0}, 0, "different kinds"},
+      {"lane_not_in_mask", lane_not_in_mask, {1, 32, 0}, 0, "reads lane 20"},
+      {"lane_beyond_block", lane_beyond_block, {1, 48, 0}, 0, "absent lane"},
+      {"gone_before_shuffle", gone_before_shuffle, {1, 32, 0}, 0, "exited"},
+      {"gone_before_shuffle", gone_before_shuffle, {1, 32, 0}, 31, "exited"},
+  };
+  for (const Case& one : ordinary)
+    expect_error(std::string(one.name) + ", " + order,
+                 {one.name, one.complaint, "misuse.cpp:", ", block ", ", thread "}, [&] {
+                   cuda::launch(one.name, one.kernel, one.grid, nullptr, {nullptr, one.size});
+                 });
+  const Case cooperative[] = {
+      {"divergent_grid_barrier", divergent_grid_barrier, {2, 32, 0}, 0, "divergent grid barrier"},
+      {"gone_before_grid_barrier", gone_before_grid_barrier, {3, 32, 0}, 0, "exited"},
+      {"gone_before_barrier", gone_before_barrier, {2, 64, 0}, 5, "exited"},
+  };
+  for (const Case& one : cooperative)
+    expect_error(std::string(one.name) + ", cooperative, " + order,
+                 {one.name, one.complaint, "misuse.cpp:", ", block ", ", thread "}, [&] {
+                   cuda::launch_cooperative(one.name, one.kernel, one.grid, nullptr,
+                                            {nullptr, one.size});
+                 });
+}
+
+void test_tile_misuse() {
+  Buffer<float> out(32 * 16);
+  const auto store = [&](auto kernel, unsigned threads, int offset, unsigned stride) {
+    return [&out, kernel, threads, offset, stride] {
+      cuda::launch("store_tile", +kernel, {1, threads, 0}, nullptr,
+                   StoreParams{out.data() + offset, stride});
+    };
+  };
+  store(store_tile, 32, 8, 16)();
+  expect_error("misaligned tile", {"32 bytes", "misuse.cpp:"}, store(store_tile, 32, 4, 16));
+  expect_error("bad stride", {"multiple of 16 bytes", "misuse.cpp:"}, store(store_tile, 32, 0, 18));
+  expect_error("small warp", {"fewer than 32", "misuse.cpp:"}, store(store_tile, 16, 0, 16));
+  expect_error("half a warp", {"exited", "misuse.cpp:"}, store(store_tile_by_half, 32, 0, 16));
+}
+
+void test_place() {
+  expect_error(
+      "an error names its place",
+      {"rotcell: CUDA kernel gone_before_shuffle: ", "misuse.cpp:", ", block 0, thread "}, [] {
+        cuda::launch("gone_before_shuffle", gone_before_shuffle, {1, 32, 0}, nullptr, {nullptr, 3});
+      });
+}
+
+void launch_with(const cuda::Grid& grid) {
+  cuda::launch("deadlock", deadlock, grid, nullptr, {nullptr, 0});
+}
+
+void launch_cooperative_with(const cuda::Grid& grid) {
+  cuda::launch_cooperative("grid_barrier_only", grid_barrier_only, grid, nullptr, {nullptr, 0});
+}
+
+void test_refused_launches() {
+  expect_error("too much shared memory",
+               {"rotcell: CUDA kernel deadlock (2 blocks of 32 threads, 232449 bytes of shared "
+                "memory) failed to launch: invalid argument"},
+               [] { launch_with({2, 32, 227 * 1024 + 1}); });
+  expect_error("too many threads", {"failed to launch: invalid configuration argument"},
+               [] { launch_with({1, 1025, 0}); });
+  expect_error("no threads", {"failed to launch: invalid configuration argument"},
+               [] { launch_with({1, 0, 0}); });
+
+  cuda::DeviceProperties device = *cuda::find_known_device("T4");
+  device.multiprocessors = 2;
+  simt::pose_as(device);
+  launch_cooperative_with({4, 512, 0});
+  expect_error("too many blocks at once",
+               {"failed to launch: too many blocks in cooperative launch"},
+               [] { launch_cooperative_with({5, 512, 0}); });
+  expect_error("too much shared memory at once",
+               {"failed to launch: too many blocks in cooperative launch"},
+               [] { launch_cooperative_with({3, 32, 64 * 1024}); });
+  device.cooperative_launch = false;
+  simt::pose_as(device);
+  expect_error("no cooperative launch", {"failed to launch: operation not supported"},
+               [] { launch_cooperative_with({1, 32, 0}); });
+  simt::pose_as(*cuda::find_known_device("H100"));
+}
+
+}  // namespace
+
+void test_misuse() {
+  test_kernels("forward");
+  simt::set_order(simt::Order::reverse);
+  test_kernels("reverse");
+  simt::set_order(simt::Order::random, 3);
+  test_kernels("random");
+  simt::set_order(simt::Order::forward);
+  test_tile_misuse();
+  test_place();
+  test_refused_launches();
+}
+
+}  // namespace rotcell::tests

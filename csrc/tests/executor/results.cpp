@@ -1,0 +1,241 @@
+// Kernels without fault: their results must be right in every order.
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "tests/executor/check.h"
+
+namespace rotcell::tests {
+namespace {
+
+constexpr unsigned all_lanes = 0xffffffff;
+
+// Every step each thread takes over its neighbour's value; in the end each has gone `size` places.
+ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(256) go_round(Output p) {
+  ROTCELL_SHARED(float, values);
+  values[threadIdx.x] = static_cast<float>(blockIdx.x * blockDim.x + threadIdx.x);
+  cuda::block_barrier();
+  for (int step = 0; step < p.size; ++step) {
+    const float neighbour = values[(threadIdx.x + 1) % blockDim.x];
+    cuda::block_barrier();
+    values[threadIdx.x] = neighbour;
+    cuda::block_barrier();
+  }
+  p.out[blockIdx.x * blockDim.x + threadIdx.x] = values[threadIdx.x];
+}
+
+void test_block_barrier(const std::string& order) {
+  for (const unsigned threads : {1u, 31u, 100u, 256u}) {
+    constexpr unsigned blocks = 3;
+    constexpr int steps = 5;
+    Buffer<float> out(blocks * threads);
+    cuda::launch("go_round", go_round, {blocks, threads, threads * sizeof(float)}, nullptr,
+                 {out.data(), steps});
+    bool right = true;
+    for (unsigned i = 0; i < out.size(); ++i)
+      right &=
+          out[i] == static_cast<float>(i / threads * threads + (i % threads + steps) % threads);
+    check(right, "block barrier with " + std::to_string(threads) + " threads, " + order);
+  }
+}
+
+ROTCELL_GLOBAL void read_uninitialised(Output p) {
+  ROTCELL_SHARED(float, values);
+  p.out[blockIdx.x] = values[0];
+  values[0] = 1;
+}
+
+void test_shared_memory_is_nan(const std::string& order) {
+  Buffer<float> out(3);
+  for (size_t i = 0; i < out.size(); ++i) out[i] = 0;
+  cuda::launch("read_uninitialised", read_uninitialised, {3, 1, sizeof(float)}, nullptr,
+               {out.data(), 0});
+  check(std::isnan(out[0]) && std::isnan(out[1]) && std::isnan(out[2]),
+        "shared memory is NaN at first in every block, " + order);
+}
+
+template <class T>
+struct ShuffleParams {
+  T* sums;        // [blocks * threads]: of the warp, by exchange
+  T* first_sums;  // the same by shifts, right in lane 0
+  T* broadcast;   // lane 3 of each group of 8
+};
+
+template <class T>
+ROTCELL_GLOBAL void shuffle_all_ways(ShuffleParams<T> p) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  const T value = static_cast<T>(i * i);
+  T sum = value, shifted = value;
+  for (int distance = 16; distance > 0; distance /= 2) {
+    sum += __shfl_xor_sync(all_lanes, sum, distance);
+    shifted += __shfl_down_sync(all_lanes, shifted, distance);
+  }
+  p.sums[i] = sum;
+  p.first_sums[i] = shifted;
+  p.broadcast[i] = __shfl_sync(all_lanes, value, 3, 8);
+}
+
+template <class T>
+void test_shuffles(const std::string& order) {
+  constexpr unsigned blocks = 2, threads = 96;
+  Buffer<T> sums(blocks * threads), first_sums(blocks * threads), broadcast(blocks * threads);
+  cuda::launch("shuffle_all_ways", shuffle_all_ways<T>, {blocks, threads, 0}, nullptr,
+               {sums.data(), first_sums.data(), broadcast.data()});
+  bool right = true;
+  for (unsigned i = 0; i < sums.size(); ++i) {
+    T expected = 0;
+    for (unsigned k = i / 32 * 32; k < i / 32 * 32 + 32; ++k) expected += static_cast<T>(k * k);
+    const unsigned source = i / 8 * 8 + 3;
+    right &= sums[i] == expected && broadcast[i] == static_cast<T>(source * source);
+    if (i % 32 == 0) right &= first_sums[i] == expected;
+  }
+  check(right, "shuffles, " + order);
+}
+
+// The halves of a warp go different ways with masks of their own, one meeting more often.
+ROTCELL_GLOBAL void half_warps(Output p) {
+  float value = static_cast<float>(threadIdx.x);
+  if (threadIdx.x < 16) {
+    for (int i = 0; i < 3; ++i) value = __shfl_xor_sync(0x0000ffff, value, 1);
+  } else {
+    value = __shfl_xor_sync(0xffff0000, value, 2);
+  }
+  p.out[threadIdx.x] = __shfl_xor_sync(all_lanes, value, 16);
+}
+
+void test_half_warps(const std::string& order) {
+  Buffer<float> out(32);
+  cuda::launch("half_warps", half_warps, {1, 32, 0}, nullptr, {out.data(), 0});
+  bool right = true;
+  for (int i = 0; i < 32; ++i)
+    right &= out[i] == static_cast<float>(i < 16 ? (i + 16) ^ 2 : (i - 16) ^ 1);
+  check(right, "half warps, " + order);
+}
+
+ROTCELL_GLOBAL void exchange_in_warp(Output p) {
+  ROTCELL_SHARED(float, values);
+  for (int step = 0; step < p.size; ++step) {
+    values[threadIdx.x] = static_cast<float>(threadIdx.x * step);
+    __syncwarp();
+    p.out[threadIdx.x] = values[threadIdx.x ^ 1];
+    __syncwarp();
+  }
+}
+
+void test_syncwarp(const std::string& order) {
+  Buffer<float> out(80);
+  cuda::launch("exchange_in_warp", exchange_in_warp, {1, 80, 80 * sizeof(float)}, nullptr,
+               {out.data(), 4});
+  bool right = true;
+  for (int i = 0; i < 80; ++i) right &= out[i] == static_cast<float>((i ^ 1) * 3);
+  check(right, "syncwarp, " + order);
+}
+
+// out[step][i] is the sum of two neighbours of the step before, mostly made by other blocks.
+ROTCELL_GLOBAL void add_neighbours(Output p) {
+  const unsigned width = gridDim.x * blockDim.x, i = blockIdx.x * blockDim.x + threadIdx.x;
+  p.out[i] = static_cast<float>(i % 5);
+  for (int step = 1; step < p.size; ++step) {
+    cuda::grid_barrier();
+    const float* before = p.out + (step - 1) * width;
+    p.out[step * width + i] =
+        cuda::load_coherent(before + i) + cuda::load_coherent(before + (i + blockDim.x) % width);
+  }
+}
+
+void test_grid_barrier(const std::string& order) {
+  constexpr unsigned blocks = 5, threads = 48, width = blocks * threads;
+  constexpr int steps = 6;
+  Buffer<float> out(width * steps), expected(width * steps);
+  cuda::launch_cooperative("add_neighbours", add_neighbours, {blocks, threads, 0}, nullptr,
+                           {out.data(), steps});
+  for (unsigned i = 0; i < width; ++i) expected[i] = static_cast<float>(i % 5);
+  for (unsigned i = width; i < expected.size(); ++i)
+    expected[i] =
+        expected[i - width] + expected[i / width * width - width + (i % width + threads) % width];
+  check(std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)) == 0,
+        "grid barrier, " + order);
+}
+
+struct TileParams {
+  const float* a;  // [16, 16]
+  const float* b;
+  const float* c;
+  float* out;
+};
+
+// out = a b + 2 c, the halves being laid out as A and B say.
+template <class T, class A, class B>
+ROTCELL_GLOBAL void multiply(TileParams p) {
+  using namespace nvcuda::wmma;
+  constexpr int stride = 24;  // more than 16: rows need not touch each other
+  ROTCELL_SHARED(T, a);
+  T* b = a + 16 * stride;
+  for (int i = threadIdx.x; i < 256; i += 32) {
+    const int row = i / 16, column = i % 16;
+    constexpr bool a_rows = std::is_same_v<A, row_major>, b_rows = std::is_same_v<B, row_major>;
+    a[a_rows ? row * stride + column : column * stride + row] = T(p.a[i]);
+    b[b_rows ? row * stride + column : column * stride + row] = T(p.b[i]);
+  }
+  __syncwarp();
+  fragment<matrix_a, 16, 16, 16, T, A> a_tile;
+  fragment<matrix_b, 16, 16, 16, T, B> b_tile;
+  fragment<accumulator, 16, 16, 16, float> sum, again;
+  load_matrix_sync(a_tile, a, stride);
+  load_matrix_sync(b_tile, b, stride);
+  load_matrix_sync(sum, p.c, 16, mem_row_major);
+  fill_fragment(again, 0.0f);
+  mma_sync(again, a_tile, b_tile, again);
+  for (int i = 0; i < sum.num_elements; ++i) sum.x[i] = 2 * sum.x[i] + again.x[i];
+  store_matrix_sync(p.out, sum, 16, mem_col_major);
+}
+
+// Small whole numbers: exact in every type and order of summation.
+float small_number(int i) { return static_cast<float>(i * 7 % 11 - 5); }
+
+template <class T, class A, class B>
+void test_tiles(const std::string& what) {
+  Buffer<float> a(256), b(256), c(256), out(256);
+  for (int i = 0; i < 256; ++i) {
+    a[i] = small_number(i);
+    b[i] = small_number(i * i + 3);
+    c[i] = small_number(5 * i + 1);
+  }
+  cuda::launch("multiply", multiply<T, A, B>, {1, 32, 2 * 16 * 24 * sizeof(T)}, nullptr,
+               {a.data(), b.data(), c.data(), out.data()});
+  bool right = true;
+  for (int row = 0; row < 16; ++row)
+    for (int column = 0; column < 16; ++column) {
+      double sum = 2 * c[row * 16 + column];
+      for (int k = 0; k < 16; ++k) sum += a[row * 16 + k] * b[k * 16 + column];
+      right &= out[column * 16 + row] == sum;
+    }
+  check(right, what);
+}
+
+template <class T>
+void test_tiles_of(const std::string& what) {
+  using nvcuda::wmma::col_major;
+  using nvcuda::wmma::row_major;
+  test_tiles<T, row_major, row_major>(what + ", rows and rows");
+  test_tiles<T, row_major, col_major>(what + ", rows and columns");
+  test_tiles<T, col_major, row_major>(what + ", columns and rows");
+  test_tiles<T, col_major, col_major>(what + ", columns and columns");
+}
+
+}  // namespace
+
+void test_results(const std::string& order) {
+  test_block_barrier(order);
+  test_shared_memory_is_nan(order);
+  test_shuffles<int>(order);
+  test_shuffles<float>(order);
+  test_shuffles<double>(order);
+  test_half_warps(order);
+  test_syncwarp(order);
+  test_grid_barrier(order);
+  test_tiles_of<__half>("wmma of __half, " + order);
+  test_tiles_of<__nv_bfloat16>("wmma of __nv_bfloat16, " + order);
+}
+
+}  // namespace rotcell::tests

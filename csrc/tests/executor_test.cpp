@@ -1,0 +1,49 @@
+// Tests csrc/simt without torch. With --fault NAME it runs a broken kernel instead, which the build
+// with the sanitizer for that fault must report.
+#include <cstdio>
+#include <string>
+
+#include "tests/executor/check.h"
+
+namespace rotcell::tests {
+namespace {
+
+int passed = 0;
+int failed = 0;
+
+}  // namespace
+
+void check(bool right, const std::string& what) {
+  ++(right ? passed : failed);
+  if (!right) std::printf("FAILED: %s\n", what.c_str());
+}
+
+int run_all() {
+  simt::set_order(simt::Order::forward);
+  test_results("forward");
+  simt::set_order(simt::Order::reverse);
+  test_results("reverse");
+  for (int seed = 0; seed < 3; ++seed) {
+    simt::set_order(simt::Order::random, seed);
+    test_results("random, seed " + std::to_string(seed));
+  }
+  simt::set_order(simt::Order::forward);
+  test_scheduling();
+  test_misuse();
+  test_numbers();
+  std::printf("%d passed, %d failed\n", passed, failed);
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace rotcell::tests
+
+int main(int count, char** arguments) {
+  if (count == 1) return rotcell::tests::run_all();
+  if (count == 3 && std::string(arguments[1]) == "--fault") {
+    if (rotcell::tests::run_fault(arguments[2])) return 0;
+    std::fprintf(stderr, "no fault is called %s\n", arguments[2]);
+    return 2;
+  }
+  std::fprintf(stderr, "usage: executor_test [--fault NAME]\n");
+  return 2;
+}

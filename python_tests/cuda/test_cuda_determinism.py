@@ -1,0 +1,87 @@
+"""The same bits every time, in whatever order threads run."""
+
+import pytest
+import torch
+from helpers import KINDS, LSTM
+from kernel_cases import Case, run
+from machines import COOPERATIVE_PLAIN, SETTINGS, STEPWISE, on
+from test_kernels import FUNCTIONS
+
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+def results_and_gradients(machine, setting, case, dtype):
+    machine.use(setting, case, dtype)
+    tensors, batch_sizes = case.arguments(dtype)
+    results, grads = run(FUNCTIONS[case.kind][0], on(machine, tensors), batch_sizes, case.reverse)
+    return results + grads
+
+
+def assert_same_bits(first, second):
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_two_runs_give_the_same_bits(machine, kind, setting, dtype):
+    case = Case(kind, 7, 5, 3, 22, packed=True)
+    assert_same_bits(
+        results_and_gradients(machine, setting, case, dtype),
+        results_and_gradients(machine, setting, case, dtype),
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_two_backward_passes_give_the_same_bits(machine, kind, setting, dtype):
+    case = Case(kind, 7, 5, 3, 22, packed=True)
+    machine.use(setting, case, dtype)
+    tensors, batch_sizes = case.arguments(dtype)
+    leaves = [None if t is None else t.requires_grad_() for t in on(machine, tensors)]
+    targets = [t for t in leaves if t is not None]
+    results = FUNCTIONS[kind][0](*leaves, batch_sizes, False)
+    ones = [torch.ones_like(r) for r in results]
+    first = torch.autograd.grad(results, targets, ones, retain_graph=True)
+    assert_same_bits(first, torch.autograd.grad(results, targets, ones))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("setting", [*SETTINGS, COOPERATIVE_PLAIN], ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_order_of_threads_does_not_matter(executor, kind, setting, dtype, reverse):
+    case = Case(kind, 6, 3, 3, 21, packed=True, reverse=reverse)
+    expected = results_and_gradients(executor, setting, case, dtype)
+    for order, seed in [("reverse", 0), ("random", 1), ("random", 2)]:
+        executor.module.set_order(order, seed)
+        assert_same_bits(results_and_gradients(executor, setting, case, dtype), expected)
+
+
+@pytest.fixture
+def fresh_memory_is_nan():
+    """Whoever reads what nobody wrote gets NaN."""
+    torch.use_deterministic_algorithms(True)
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("fresh_memory_is_nan")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("setting", [*SETTINGS, COOPERATIVE_PLAIN], ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_no_memory_is_read_before_it_is_written(executor, kind, setting, dtype):
+    for hidden in (9, 20):
+        case = Case(kind, 6, 3, 3, hidden, packed=True)
+        found = results_and_gradients(executor, setting, case, dtype)
+        assert not any(t.isnan().any() for t in found)
+
+
+@pytest.mark.usefixtures("fresh_memory_is_nan")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_projection_reads_no_memory_before_it_is_written(executor, dtype):
+    case = Case(LSTM, 6, 3, 3, 9, outputs=4, packed=True)
+    found = results_and_gradients(executor, STEPWISE, case, dtype)
+    assert not any(t.isnan().any() for t in found)

@@ -1,0 +1,136 @@
+"""How often kernels are launched, and what is said when they cannot be."""
+
+import pytest
+import torch
+from helpers import GRU, KINDS, LSTM
+from kernel_cases import Case
+from machines import KNOWN, STEPWISE, Setting
+from test_kernels import FUNCTIONS
+
+ONE_LAUNCH = ["resident", "cooperative"]
+STEPS = 5
+
+
+def launches_of_each_pass(executor, case, path):
+    setting = Setting(path, "H100")
+    executor.use(setting, case, torch.float32)
+    tensors, batch_sizes = case.arguments(torch.float32)
+    leaves = [None if t is None else t.requires_grad_() for t in tensors]
+    executor.launches()
+    out, *_ = FUNCTIONS[case.kind][0](*leaves, batch_sizes, case.reverse)
+    forward = executor.launches()
+    out.sum().backward()
+    return forward, executor.launches()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("path", ONE_LAUNCH)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_sequence_is_one_launch_in_each_pass(executor, kind, path, packed, reverse):
+    case = Case(kind, 6, STEPS, 3, 20, packed=packed, reverse=reverse)
+    forward, backward = launches_of_each_pass(executor, case, path)
+    assert forward == {f"rot_{kind}_{path}_forward": 1}
+    assert backward == {f"rot_{kind}_{path}_backward": 1}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_stepwise_has_at_most_two_launches_a_step_and_pass(executor, kind):
+    case = Case(kind, 6, STEPS, 3, 20, packed=True)
+    forward, backward = launches_of_each_pass(executor, case, "stepwise")
+    for counts in (forward, backward):
+        assert all(count == STEPS for count in counts.values())
+        assert len(counts) == (1 if kind is LSTM else 2)
+
+
+@pytest.mark.parametrize("path", ONE_LAUNCH)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_each_direction_and_layer_is_a_launch_of_its_own(executor, kind, path):
+    layer = kind.layer(3, 8, num_layers=2, bidirectional=True)
+    executor.force_path(path)
+    executor.launches()
+    out, _ = layer(torch.randn(4, 5, 3))
+    assert executor.launches() == {f"rot_{kind}_{path}_forward": 4}
+    out.sum().backward()
+    assert executor.launches() == {f"rot_{kind}_{path}_backward": 4}
+
+
+@pytest.mark.parametrize(
+    ("hidden", "batch", "path"),
+    [(50, 8, "resident"), (300, 4, "cooperative"), (300, 129, "stepwise")],
+)
+def test_without_force_the_plan_is_followed(executor, hidden, batch, path):
+    tensors, _ = Case(LSTM, batch, 3, 2, hidden).arguments(torch.float32)
+    torch.ops.rotcell.rot_lstm(*tensors, None, False, False)
+    names = {"stepwise": "rot_lstm_step_forward"}
+    assert set(executor.launches()) == {names.get(path, f"rot_lstm_{path}_forward")}
+
+
+FORCED = {
+    "resident, too large": ("resident", Case(LSTM, 2, 2, 3, 300), "hidden size 300.*shared memory"),
+    "cooperative, too large": (
+        "cooperative",
+        Case(GRU, 2, 2, 3, 4000),
+        "RotGRU of hidden size 4000",
+    ),
+    "resident, projection": ("resident", Case(LSTM, 2, 2, 3, 6, outputs=2), "projections"),
+    "cooperative, projection": ("cooperative", Case(LSTM, 2, 2, 3, 6, outputs=2), "projections"),
+}
+
+
+@pytest.mark.parametrize("name", FORCED)
+def test_a_forced_path_that_cannot_run_says_why(executor, name):
+    path, case, message = FORCED[name]
+    executor.force_path(path)
+    tensors, _ = case.arguments(torch.float32)
+    with pytest.raises(RuntimeError, match=f"forced path {path} cannot run.*{message}"):
+        FUNCTIONS[case.kind][0](*tensors, None, False)
+
+
+def test_a_forced_path_without_cooperative_launch_says_why(executor):
+    executor.module.pose_as(KNOWN["T4"] | {"cooperative_launch": False})
+    executor.force_path("cooperative")
+    tensors, _ = Case(LSTM, 2, 2, 3, 6).arguments(torch.float32)
+    with pytest.raises(RuntimeError, match="no cooperative launch"):
+        FUNCTIONS[LSTM][0](*tensors, None, False)
+
+
+def test_an_unknown_path_is_refused(executor):
+    with pytest.raises(ValueError, match="stepwise, resident or cooperative, got 'fastest'"):
+        executor.force_path("fastest")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_launch_that_fails_names_the_kernel(executor, kind):
+    # A GPU that promises a block more shared memory than a multiprocessor has.
+    executor.module.pose_as(KNOWN["H100"] | {"shared_bytes_per_multiprocessor": 2048})
+    executor.force_path("cooperative")
+    tensors, _ = Case(kind, 2, 2, 3, 20).arguments(torch.float32)
+    with pytest.raises(RuntimeError, match=f"rot_{kind}_cooperative_forward.*failed to launch"):
+        FUNCTIONS[kind][0](*tensors, None, False)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_removing_the_executor_brings_the_cpu_ops_back(simt_module, kind):
+    tensors, _ = Case(kind, 3, 4, 5, 6).arguments(torch.float32)
+    arguments = (*tensors, None, False)
+    on_cpu = FUNCTIONS[kind][0](*arguments)
+    simt_module.reset_launches()
+    for _ in range(2):
+        simt_module.install()
+        FUNCTIONS[kind][0](*arguments)
+        assert sum(simt_module.launches().values()) > 0
+        simt_module.remove()
+        simt_module.reset_launches()
+        again = FUNCTIONS[kind][0](*arguments)
+        assert simt_module.launches() == {}
+        assert all(torch.equal(a, b) for a, b in zip(on_cpu, again, strict=True))
+
+
+def test_stepwise_projects(executor):
+    case = Case(LSTM, 4, STEPS, 3, 8, outputs=3)
+    executor.use(STEPWISE, case, torch.float32)
+    executor.force_path(None)
+    tensors, _ = case.arguments(torch.float32)
+    torch.ops.rotcell.rot_lstm(*tensors, None, False, False)
+    assert executor.launches() == {"rot_lstm_step_forward": STEPS}

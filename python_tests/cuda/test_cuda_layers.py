@@ -1,0 +1,144 @@
+"""Whole layers on the CUDA ops: against the reference, nn.LSTM, and with the checks of the ops."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from helpers import (
+    KINDS,
+    LSTM,
+    OPTIONS,
+    assert_all_near,
+    gradients,
+    kinds_and_options,
+    pack,
+    random_sequences,
+    states_for,
+)
+from kernel_cases import Case, output_gradients
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence
+
+import rotcell
+from rotcell import RotLSTM
+
+PATHS = ["stepwise", "resident", "cooperative"]
+
+
+@pytest.fixture(params=PATHS)
+def forced(request, machine):
+    """A machine on which every op takes the path."""
+    machine.force_path(request.param)
+    return machine
+
+
+def results_and_gradients(layer, x, states, kind):
+    inputs = [t.requires_grad_() for t in (*states, *layer.parameters())]
+    out, last = layer(x, kind.as_hx(states))
+    tokens = out.data if isinstance(out, PackedSequence) else out
+    results = [tokens, *kind.as_states(last)]
+    return [*results, *gradients(results, inputs, output_gradients(results))]
+
+
+LAYERS = [
+    pytest.param(kind, name, path, id=f"{kind}-{name}-{path}")
+    for kind, name in kinds_and_options()
+    for path in PATHS
+    if path == "stepwise" or "proj_size" not in OPTIONS[name]  # which is how projections run
+]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("kind", "name", "path"), LAYERS)
+def test_layers_match_the_reference(machine, kind, name, path, packed):
+    machine.force_path(path)
+    layer = kind.layer(3, 5, dtype=torch.float64, **OPTIONS[name]).to(machine.device)
+    x = pack(random_sequences([4, 2, 3], 3)) if packed else torch.randn(4, 3, 3).double()
+    x = x.to(machine.device)
+    states = [s.to(machine.device) for s in states_for(kind, layer, 3)]
+    found = results_and_gradients(layer, x, states, kind)
+    with rotcell.use_reference():
+        expected = results_and_gradients(layer, x, states, kind)
+    assert_all_near(found, expected)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("hidden", [6, 7])
+def test_with_the_rotation_off_it_is_nn_lstm(forced, hidden, packed):
+    lstm = nn.LSTM(3, hidden, num_layers=2, bidirectional=True, dtype=torch.float64)
+    layer = RotLSTM.from_lstm(lstm).to(forced.device)
+    x = pack(random_sequences([5, 2, 4], 3)) if packed else torch.randn(5, 3, 3).double()
+    expected, states = lstm(x)
+    out, found = layer(x.to(forced.device))
+    if packed:
+        out, expected = out.data, expected.data
+    assert_all_near([t.cpu() for t in (out, *found)], [expected, *states])
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("save", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_ops_pass_opcheck(forced, kind, save, packed, dtype):
+    tensors, batch_sizes = Case(kind, 3, 4, 5, 6, packed=packed).arguments(dtype)
+    tensors = [None if t is None else t.to(forced.device) for t in tensors]
+    op = getattr(torch.ops.rotcell, f"rot_{kind}").default
+    checks = ("test_schema", "test_faketensor")
+    torch.library.opcheck(op, (*tensors, batch_sizes, False, save), test_utils=checks)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("wanted", [(True, True), (False, True), (True, False)])
+def test_backward_ops_pass_opcheck(forced, kind, wanted):
+    tensors, _ = Case(kind, 3, 4, 5, 6).arguments(torch.bfloat16)
+    tensors = [None if t is None else t.to(forced.device) for t in tensors]
+    forward = getattr(torch.ops.rotcell, f"rot_{kind}")
+    out, *rest = forward(*tensors, None, False, True)
+    states, saved = rest[: kind.num_states], rest[kind.num_states :]
+    grads = [torch.randn_like(out), None, *(torch.randn_like(s) for s in states[1:])]
+    inputs = tensors[: 3 + kind.num_states]
+    if kind is LSTM:
+        inputs.append(tensors[-1])
+    backward = getattr(torch.ops.rotcell, f"rot_{kind}_backward").default
+    arguments = (*grads, *inputs, None, False, out, *saved, *wanted)
+    checks = ("test_schema", "test_faketensor")
+    torch.library.opcheck(backward, arguments, test_utils=checks)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_backward_refuses_what_forward_did_not_save(machine, kind):
+    tensors, _ = Case(kind, 3, 4, 5, 6).arguments(torch.float32)
+    tensors = [None if t is None else t.to(machine.device) for t in tensors]
+    out, *rest = getattr(torch.ops.rotcell, f"rot_{kind}")(*tensors, None, False, True)
+    gates, *cells = rest[kind.num_states :]
+    inputs = tensors[: 3 + kind.num_states] + ([tensors[-1]] if kind is LSTM else [])
+    backward = getattr(torch.ops.rotcell, f"rot_{kind}_backward")
+    nothing = [None] * (1 + kind.num_states)
+    with pytest.raises(RuntimeError, match="expected gates as the forward op saved it"):
+        backward(*nothing, *inputs, None, False, out, gates[:-1], *cells, True, True)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_layer_trains_alike_on_the_cpu_kernels(simt_module, kind):
+    """Some steps of training: what the two do must not drift apart."""
+    layer = kind.layer(4, 6, dtype=torch.float64)
+    twin = copy.deepcopy(layer)
+    x, target = torch.randn(5, 3, 4).double(), torch.randn(5, 3, 6).double()
+
+    def train(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        for _ in range(5):
+            optimizer.zero_grad()
+            (model(x)[0] - target).pow(2).mean().backward()
+            optimizer.step()
+        return list(model.parameters())
+
+    on_cpu = train(twin)
+    simt_module.install()
+    try:
+        found = train(layer)
+    finally:
+        simt_module.remove()
+    assert_all_near(found, on_cpu)

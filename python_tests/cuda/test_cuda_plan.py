@@ -1,0 +1,168 @@
+"""Which path runs where: a pure function, so it can be asked about any GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from machines import KNOWN
+
+from rotcell import _C
+
+CELLS = ["lstm", "gru"]
+PASSES = ["forward", "backward"]
+DTYPES = ["float64", "float32", "float16", "bfloat16"]
+
+
+def plan(
+    cell: str, pass_name: str, hidden: int, dtype: str, device: Any, batch: int = 32, **more: Any
+) -> dict[str, Any] | None:
+    return _C.cuda_plan(cell, pass_name, hidden, batch, 100, dtype, device, **more)
+
+
+def largest(path: str, *arguments: str, device: str) -> int:
+    """The largest hidden size up to which all fit."""
+    hidden = 1
+    cell, pass_name, dtype = arguments
+    while plan(cell, pass_name, hidden, dtype, device, path=path):
+        hidden += 1
+    return hidden - 1
+
+
+@pytest.mark.parametrize("device", KNOWN)
+@pytest.mark.parametrize("pass_name", PASSES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_papers_size_is_resident_on_every_gpu(cell, pass_name, device):
+    for dtype in ("float32", "float16", "bfloat16"):
+        assert plan(cell, pass_name, 50, dtype, device)["path"] == "resident"
+
+
+@pytest.mark.parametrize(("dtype", "hidden"), [("float32", 112), ("float16", 160)])
+@pytest.mark.parametrize("pass_name", PASSES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_an_h100_keeps_these_sizes_resident(cell, pass_name, dtype, hidden):
+    assert plan(cell, pass_name, hidden, dtype, "H100")["path"] == "resident"
+
+
+@pytest.mark.parametrize("device", KNOWN)
+@pytest.mark.parametrize("pass_name", PASSES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_larger_sizes_are_cooperative_and_the_largest_stepwise(cell, pass_name, device):
+    for dtype in ("float32", "float16"):
+        paths = [plan(cell, pass_name, hidden, dtype, device)["path"] for hidden in (50, 250, 4000)]
+        assert paths == ["resident", "cooperative", "stepwise"]
+
+
+@pytest.mark.parametrize("device", KNOWN)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("pass_name", PASSES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_no_launch_is_more_than_the_gpu_allows(cell, pass_name, dtype, device):
+    limits = KNOWN[device]
+    for hidden in [*range(1, 200), *range(200, 2000, 37)]:
+        for batch in (1, 7, 300):
+            for path in ("resident", "cooperative"):
+                found = plan(cell, pass_name, hidden, dtype, device, batch, path=path)
+                if found is None:
+                    continue
+                assert found["path"] == path
+                assert 0 < found["shared_bytes"] <= limits["shared_bytes_per_block"]
+                assert 0 < found["threads"] <= 1024
+                assert found["threads"] % 32 == 0
+                if path == "resident":
+                    rows = found["rows_per_block"]
+                    assert (found["blocks"] - 1) * rows < batch <= found["blocks"] * rows
+                else:
+                    units = found["units_per_block"]
+                    assert (found["blocks"] - 1) * units < hidden <= found["blocks"] * units
+                    # All blocks are there at once: one on each multiprocessor at most.
+                    assert found["blocks"] <= limits["multiprocessors"]
+                    assert units % 2 == 0
+
+
+@pytest.mark.parametrize("path", ["resident", "cooperative"])
+@pytest.mark.parametrize("pass_name", PASSES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_more_shared_memory_and_narrower_types_fit_more_units(cell, pass_name, path):
+    for dtype in ("float32", "float16"):
+        by_memory = [
+            largest(path, cell, pass_name, dtype, device=device)
+            for device in ("T4", "RTX 4090", "A100", "H100")
+        ]
+        assert by_memory == sorted(by_memory)
+    by_type = [
+        largest(path, cell, pass_name, dtype, device="A100")
+        for dtype in ("float64", "float32", "float16")
+    ]
+    assert by_type == sorted(by_type)
+
+
+def test_projections_run_stepwise():
+    for device in KNOWN:
+        found = plan("lstm", "forward", 50, "float32", device, projection=True)
+        assert found["path"] == "stepwise"
+        for path in ("resident", "cooperative"):
+            assert (
+                plan("lstm", "forward", 50, "float32", device, projection=True, path=path) is None
+            )
+
+
+def test_stepwise_can_always_run():
+    for hidden in (0, 1, 10**5):
+        assert plan("gru", "backward", hidden, "float64", "T4", path="stepwise")
+
+
+def test_without_cooperative_launch_large_sizes_run_stepwise():
+    device = KNOWN["A100"] | {"cooperative_launch": False}
+    assert plan("lstm", "forward", 512, "float16", "A100")["path"] == "cooperative"
+    assert plan("lstm", "forward", 512, "float16", device)["path"] == "stepwise"
+    assert plan("lstm", "forward", 50, "float32", device)["path"] == "resident"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "hidden", "largest_batch"), [("float32", 256, 32), ("float16", 256, 128)]
+)
+def test_large_batches_are_left_to_torchs_products(dtype, hidden, largest_batch):
+    for batch in (1, largest_batch):
+        assert plan("lstm", "forward", hidden, dtype, "A100", batch)["path"] == "cooperative"
+    assert plan("lstm", "forward", hidden, dtype, "A100", largest_batch + 1)["path"] == "stepwise"
+
+
+def test_tensor_cores_are_used_for_the_types_they_know():
+    def has(dtype: str, device: str) -> bool:
+        return plan("lstm", "forward", 256, dtype, device, path="cooperative")["tensor_cores"]
+
+    assert has("float16", "T4")
+    assert has("bfloat16", "A100")
+    assert not has("bfloat16", "T4")
+    assert not has("float32", "H100")
+
+
+def test_blocks_carry_more_rows_when_the_batch_is_larger_than_the_gpu():
+    rows = [
+        plan("lstm", "forward", 50, "float32", "T4", batch)["rows_per_block"]
+        for batch in (1, 40, 41, 160)
+    ]
+    assert rows == [1, 1, 4, 4]
+
+
+BAD = {
+    "cell": ({"cell": "rnn"}, "cell must be one of lstm, gru, got 'rnn'"),
+    "pass": ({"pass_name": "sideways"}, "pass_name must be one of forward, backward"),
+    "dtype": ({"dtype": "int8"}, "dtype must be one of float32, float64, float16, bfloat16"),
+    "hidden": ({"hidden": -1}, "hidden must not be negative"),
+    "device": ({"device": "GTX 285"}, "device must be .* got 'GTX 285'"),
+    "properties": ({"device": {"multiprocessors": 3}}, "compute_capability is missing"),
+    "path": ({"path": "fastest"}, "path must be stepwise, resident or cooperative"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_requests_are_refused(name):
+    good = {
+        "cell": "lstm", "pass_name": "forward", "hidden": 5, "batch": 3, "steps": 2,
+        "dtype": "float32", "device": "T4",
+    }  # fmt: skip
+    change, message = BAD[name]
+    with pytest.raises(ValueError, match=message):
+        _C.cuda_plan(**{**good, **change})

@@ -1,0 +1,42 @@
+"""Which path the kernels take on GPUs: those of this machine, or else some well-known ones."""
+
+from __future__ import annotations
+
+import torch
+
+from . import _C
+
+SIZES = (50, 128, 256, 512, 1024)
+BATCH, STEPS = 32, 100
+DTYPES = ("float32", "float16")
+
+
+def gpus() -> dict[str, dict[str, int]]:
+    """Properties of the GPUs of this machine by name; without any, of well-known ones."""
+    if not (_C.has_cuda and torch.cuda.is_available()):
+        return _C.known_cuda_devices()
+    return {
+        f"{torch.cuda.get_device_name(index)} (cuda:{index})": _C.cuda_device(index)
+        for index in range(torch.cuda.device_count())
+    }
+
+
+def path_of(cell: str, pass_name: str, hidden: int, dtype: str, gpu: dict[str, int]) -> str:
+    """The name of the path, for the batch and the steps of the table."""
+    plan = _C.cuda_plan(cell, pass_name, hidden, BATCH, STEPS, dtype, gpu)
+    assert plan is not None  # that is for a path one asks for
+    return str(plan["path"])
+
+
+def describe_cuda_paths() -> str:
+    """A table for people to read."""
+    lines = [f"Paths for a batch of {BATCH} and {STEPS} steps, by hidden size"]
+    for name, gpu in gpus().items():
+        lines += ["", f"{name:31}" + "".join(f"{size:>13}" for size in SIZES)]
+        for cell in ("lstm", "gru"):
+            for dtype in DTYPES:
+                for pass_name in ("forward", "backward"):
+                    paths = [path_of(cell, pass_name, size, dtype, gpu) for size in SIZES]
+                    row = f"  Rot{cell.upper():5} {dtype:10}{pass_name:10}"
+                    lines.append(f"{row:31}" + "".join(f"{path:>13}" for path in paths))
+    return "\n".join(lines)
