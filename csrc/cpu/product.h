@@ -13,8 +13,8 @@
 namespace rotcell::cpu::ROTCELL_ISA {
 
 struct Tile {
-  static constexpr int kRows = kVectorRegisters == 32 ? 8 : 6;
-  static constexpr int kVectors = kVectorRegisters == 32 ? 3 : 2;
+  static constexpr int kRows = kVectorRegisters == 32 ? 8 : 4;
+  static constexpr int kVectors = 3;
   // Accumulators, the weights of one depth, one broadcast row element.
   static_assert(kRows * kVectors + kVectors + 1 <= kVectorRegisters);
 };
@@ -22,6 +22,7 @@ struct Tile {
 // A panel of a large layer is longer than the first-level cache: the weights are asked for this
 // many depths before they are needed.
 constexpr int kPrefetchDepth = 16;
+constexpr int kCacheLine = 64;  // bytes
 
 constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -142,9 +143,10 @@ ROTCELL_INLINE void multiply_columns(
     for (int64_t k = 0; k < rows.depth; ++k) {
       Vec<T> weight[VECTORS];
 #pragma GCC unroll 8
-      for (int v = 0; v < VECTORS; ++v) {
-        weight[v] = load(panel + v * L);
-        __builtin_prefetch(panel + (kPrefetchDepth * VECTORS + v) * L);
+      for (int v = 0; v < VECTORS; ++v) weight[v] = load(panel + v * L);
+      const T* later = panel + kPrefetchDepth * VECTORS * L;
+      for (const T* line = later; line < later + VECTORS * L; line += kCacheLine / sizeof(T)) {
+        __builtin_prefetch(line);
       }
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; ++r) {
