@@ -44,6 +44,15 @@ def test_float32_keeps_its_promised_accuracy(kind, shape):
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("sizes", [(5, 300, 6, 100), (9, 80, 310, 300)], ids=["long", "large"])
+def test_products_with_x_may_be_made_piece_by_piece(kind, sizes, packed, reverse):
+    # A small batch, or weights larger than the cache, and more tokens than one piece has.
+    check_against_reference(Case(kind, *sizes, packed=packed, reverse=reverse), torch.float64)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("batch", [5, 9])
 def test_inference_agrees_with_training(kind, batch, packed, reverse):
     # Long enough that inference of the small batch works in several pieces.

@@ -144,6 +144,9 @@ struct Kernels {
   int64_t row_tile;  // rows of a register tile: a range of rows is best a multiple of it
   ForwardPacking<T> forward_weights, gru_forward_weights;
   BackwardPacking<T> backward_weights, gru_backward_weights;  // the GRU's: of w_hh only
+  // result [count, columns] = bias + rows [count, depth] x panels; no bias: null.
+  void (*product)(const T* rows, int64_t count, int64_t depth, const T* panels, int64_t columns,
+                  const T* bias, T* result);
   void (*lstm_forward)(const LstmForward<T>&, RowRange);
   void (*lstm_backward)(const LstmBackward<T>&, RowRange);
   void (*gru_forward)(const GruForward<T>&, RowRange);

@@ -63,6 +63,13 @@ void pack_gru_backward(const T* weights, int64_t, int64_t hidden, T* packed, Sha
 }
 
 template <class T>
+void product(const T* rows, int64_t count, int64_t depth, const T* panels, int64_t columns,
+             const T* bias, T* result) {
+  multiply(Rows<T>{rows, depth, depth}, count, Panels<T>{panels, depth, columns},
+           Addend<T>{bias, 0}, result, columns);
+}
+
+template <class T>
 constexpr Kernels<T> make_kernels(const char* name) {
   return {name,
           Tile::kRows,
@@ -70,6 +77,7 @@ constexpr Kernels<T> make_kernels(const char* name) {
           {gru_forward_elements<T>, pack_gru_forward<T>},
           {backward_elements<T>, pack_backward<T>},
           {gru_backward_elements<T>, pack_gru_backward<T>},
+          product<T>,
           RotLstmSequence<T>::forward,
           RotLstmSequence<T>::backward,
           RotGruSequence<T>::forward,

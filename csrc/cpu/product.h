@@ -26,15 +26,21 @@ constexpr int kCacheLine = 64;  // bytes
 
 constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// How columns are cut into panels of at most Tile::kVectors vectors, all about equally wide.
+// How columns are cut into panels of at most Tile::kVectors vectors, all about equally wide, the
+// wider ones first.
 template <class T>
 struct PanelCut {
   int64_t columns;
   int64_t vectors = divide_up(columns, kLanes<T>);
   int64_t panels = divide_up(vectors, Tile::kVectors);
 
+  int64_t narrow = panels > 0 ? vectors / panels : 0;  // vectors of a narrow panel
+  int64_t wide_panels = vectors - narrow * panels;     // with a vector more
+
   // The first column of a panel.
-  constexpr int64_t begin(int64_t panel) const { return vectors * panel / panels * kLanes<T>; }
+  constexpr int64_t begin(int64_t panel) const {
+    return (narrow * panel + (panel < wide_panels ? panel : wide_panels)) * kLanes<T>;
+  }
   constexpr int vectors_of(int64_t panel) const {
     return static_cast<int>((begin(panel + 1) - begin(panel)) / kLanes<T>);
   }
@@ -42,6 +48,12 @@ struct PanelCut {
   constexpr int64_t columns_of(int64_t panel) const {
     const int64_t end = begin(panel + 1);
     return (end < columns ? end : columns) - begin(panel);
+  }
+  // Whether `count` panels from this one on exist and are as wide as can be, without padding.
+  constexpr bool all_full(int64_t panel, int64_t count) const {
+    return panel + count <= panels &&
+           begin(panel + count) - begin(panel) == count * Tile::kVectors * kLanes<T> &&
+           begin(panel + count) <= columns;
   }
 };
 
@@ -194,9 +206,10 @@ TileFunction<T> tile_function(int rows, int vectors, std::integer_sequence<int, 
 // A single row times PANELS full panels at once: one panel alone has too few sums to hide the time
 // that a multiplication takes.
 template <class T, int PANELS>
-void multiply_row(const Rows<T>& first, const Rows<T>& second, const T* panel,
-                  int64_t panel_elements, const T* addend, T* result) {
+void multiply_row(const Rows<T>& first, const Rows<T>& second, const T* panel, int64_t depth,
+                  const T* addend, T* result) {
   constexpr int L = kLanes<T>, VECTORS = Tile::kVectors;
+  const int64_t panel_elements = depth * VECTORS * L;
   Vec<T> sum[PANELS][VECTORS];
 #pragma GCC unroll 8
   for (int p = 0; p < PANELS; ++p) {
@@ -234,17 +247,16 @@ void multiply(const Rows<T>& first, const Rows<T>& second, int64_t row_count,
   using TileShapes = std::make_integer_sequence<int, Tile::kRows * Tile::kVectors>;
   if (row_count <= 0) return;
   const PanelCut<T> cut{panels.columns};
+  constexpr int kRowPanels = 4;
   int64_t done = 0;  // panels
-  if (row_count == 1 && cut.columns == cut.panels * Tile::kVectors * kLanes<T>) {
-    constexpr int kPanels = 4;
-    const int64_t elements = panels.depth * Tile::kVectors * kLanes<T>;
-    for (; done + kPanels <= cut.panels; done += kPanels) {
+  while (done < cut.panels) {
+    if (row_count == 1 && cut.all_full(done, kRowPanels)) {
       const int64_t column = cut.begin(done);
-      multiply_row<T, kPanels>(first, second, panels.data + panels.depth * column, elements,
-                               addend.data ? addend.data + column : nullptr, result + column);
+      multiply_row<T, kRowPanels>(first, second, panels.data + panels.depth * column, panels.depth,
+                                  addend.data ? addend.data + column : nullptr, result + column);
+      done += kRowPanels;
+      continue;
     }
-  }
-  for (; done < cut.panels; ++done) {
     const int64_t column = cut.begin(done), columns = cut.columns_of(done);
     const int vectors = cut.vectors_of(done);
     const T* panel = panels.data + panels.depth * column;
@@ -256,6 +268,7 @@ void multiply(const Rows<T>& first, const Rows<T>& second, int64_t row_count,
           {addend.data ? addend.data + row * addend.stride + column : nullptr, addend.stride},
           result + row * result_stride + column, result_stride, columns);
     }
+    ++done;
   }
 }
 

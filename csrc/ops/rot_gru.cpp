@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
+#include "ops/input_products.h"
 #include "ops/sequence.h"
 #include "ops/weight_gradients.h"
 
@@ -26,45 +27,27 @@ ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::
                       const at::Tensor& bias, bool save) {
   const cpu::Kernels<T>& kernels = cpu::kernels<T>();
   const auto options = w_ih.options();
-  const bool by_step = products_with_input_by_step(sizes.batch);
+  ForwardGates<T> gates(x, sizes.batch, w_ih, w_hh, bias, save);
   // The state runs through h_n from piece to piece.
   ForwardResult result{at::empty({sizes.tokens, sizes.hidden}, options), h0.clone(),
                        at::empty({0}, options)};
   const at::Tensor weights =
-      packed(kernels.gru_forward_weights, by_step ? w_ih : at::Tensor(), w_hh);
+      packed(kernels.gru_forward_weights, gates.by_step() ? w_ih : at::Tensor(), w_hh);
   const at::Tensor rotated = at::empty({sizes.batch, sizes.hidden}, options);
-  at::Tensor gates;  // for a small batch made by the product with x, if there are tokens at all
-  if (by_step || sizes.tokens == 0) {
-    gates = save ? empty_for_backward(sizes.tokens, sizes.gate_rows, options)
-                 : at::empty({sizes.batch, sizes.gate_rows}, options);
-  }
-
-  const bool made_per_token = !by_step || x.scalar_type() != w_ih.scalar_type();
-  const int64_t max_tokens =
-      made_per_token && !save ? kPieceElements / sizes.gate_rows : SequenceSteps::kNoLimit;
-  steps.for_pieces(max_tokens, [&](const SequenceSteps& piece, int64_t first_token) {
-    const bool whole = piece.tokens() == sizes.tokens;
-    const at::Tensor x_piece =
-        prepared(whole ? x : x.narrow(0, first_token, piece.tokens()), w_ih.scalar_type());
-    if (!by_step) gates = input_product(x_piece, w_ih, bias);
+  steps.for_pieces(gates.max_tokens(), [&](const SequenceSteps& piece, int64_t first_token) {
     cpu::GruForward<T> p{};
     p.steps = piece.view();
     p.hidden = sizes.hidden;
     p.weights = weights.const_data_ptr<T>();
-    if (by_step) {
-      p.inputs = x.size(1);
-      p.x = x_piece.const_data_ptr<T>();
-      p.bias = data_or_null<T>(bias);
-    }
     p.h0 = p.h_n = result.h_n.data_ptr<T>();
-    p.gates = gates.data_ptr<T>();
+    gates.prepare(first_token, piece.tokens(), p);
     p.out = result.out.data_ptr<T>() + first_token * sizes.hidden;
     p.rotated = rotated.data_ptr<T>();
     p.save = save;
     for_row_ranges(piece.view(), kernels.row_tile, sizes.multiplications_per_token(),
                    [&](cpu::RowRange rows) { kernels.gru_forward(p, rows); });
   });
-  if (save) result.gates = gates;
+  if (save) result.gates = gates.gates();
   return result;
 }
 
@@ -96,30 +79,30 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   const cpu::Kernels<T>& kernels = cpu::kernels<T>();
   const auto options = x.options();
   const auto none = [&] { return at::empty({0}, options); };  // no two outputs may be one tensor
-  const bool grad_x_by_step = x_wanted && products_with_input_by_step(sizes.batch);
   const at::Tensor recurrent = packed(kernels.gru_backward_weights, w_hh);
-  const at::Tensor input = packed(kernels.backward_weights, grad_x_by_step ? w_ih : at::Tensor());
   BackwardResult grad{none(), grad_h_n.defined() ? grad_h_n.clone() : at::zeros_like(h0), none(),
                       none(), none()};
   const int64_t piece_tokens =
       std::min(sizes.tokens, std::max(sizes.batch, gradient_piece_tokens(sizes.gate_rows)));
   const at::Tensor grad_gates = at::empty({piece_tokens, sizes.gate_rows}, options);
   const at::Tensor rotated = at::empty({piece_tokens, sizes.hidden}, options);
-  if (x_wanted) grad.x = at::empty(x.sizes(), options);
   cpu::GruBackward<T> p{};
   p.steps = steps.view();
   p.inputs = x.size(1);
   p.hidden = sizes.hidden;
   p.recurrent = recurrent.const_data_ptr<T>();
-  p.input = data_or_null<T>(input);
   p.h0 = h0.const_data_ptr<T>();
   p.gates = gates.const_data_ptr<T>();
   p.out = out.const_data_ptr<T>();
   p.grad_out = data_or_null<T>(grad_out);
   p.grad_h = grad.h0.data_ptr<T>();
   p.grad_gates = grad_gates.data_ptr<T>();
-  p.grad_x = grad_x_by_step ? grad.x.data_ptr<T>() : nullptr;
   p.rotated = rotated.data_ptr<T>();
+  std::optional<InputGradient<T>> input;
+  if (x_wanted) {
+    input.emplace(x, sizes.batch, w_ih, w_hh);
+    input->prepare(p);
+  }
   std::optional<WeightGradients> weights;
   if (weights_wanted) weights.emplace(x, h0, out, steps, sizes.gate_rows, piece_tokens);
   // All gates saw the old state, but for the candidate, which saw it reset and rotated.
@@ -133,16 +116,14 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
     for_row_ranges(steps.view(*piece), kernels.row_tile, sizes.multiplications_per_token(),
                    [&](cpu::RowRange rows) { kernels.gru_backward(p, rows); });
     const at::Tensor grads = grad_gates.narrow(0, 0, piece->tokens);
-    if (x_wanted && !grad_x_by_step) {
-      at::Tensor grad_x = grad.x.narrow(0, piece->first_token, piece->tokens);
-      at::mm_out(grad_x, grads, w_ih);
-    }
+    if (input) input->add(*piece, grads);
     if (weights_wanted) {
       weights->add(*piece, grads);
       grad_candidate.addmm_(grads.narrow(1, candidate, sizes.hidden).t(),
                             rotated.narrow(0, 0, piece->tokens));
     }
   }
+  if (input) grad.x = input->gradient();
   if (weights_wanted) {
     grad.w_ih = weights->w_ih();
     grad.w_hh = weights->w_hh();

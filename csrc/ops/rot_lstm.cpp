@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
+#include "ops/input_products.h"
 #include "ops/sequence.h"
 #include "ops/weight_gradients.h"
 
@@ -26,51 +27,34 @@ ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::
                       bool save) {
   const cpu::Kernels<T>& kernels = cpu::kernels<T>();
   const auto options = w_ih.options();
-  const bool by_step = products_with_input_by_step(sizes.batch);
+  ForwardGates<T> gates(x, sizes.batch, w_ih, w_hh, bias, save);
   // The state runs through h_n and c_n from piece to piece.
   ForwardResult result{at::empty({sizes.tokens, sizes.outputs}, options), h0.clone(), c0.clone(),
                        at::empty({0}, options), at::empty({0}, options)};
   if (save) result.cells = empty_buffer({sizes.tokens, sizes.hidden}, options);
-  const at::Tensor weights = packed(kernels.forward_weights, by_step ? w_ih : at::Tensor(), w_hh);
+  const at::Tensor weights =
+      packed(kernels.forward_weights, gates.by_step() ? w_ih : at::Tensor(), w_hh);
   const at::Tensor projection = packed(kernels.forward_weights, at::Tensor(), w_hr);
   const at::Tensor unprojected =
       w_hr.defined() ? at::empty({sizes.batch, sizes.hidden}, options) : at::Tensor();
-  at::Tensor gates;  // for a small batch made by the product with x, if there are tokens at all
-  if (by_step || sizes.tokens == 0) {
-    gates = save ? empty_for_backward(sizes.tokens, sizes.gate_rows, options)
-                 : at::empty({sizes.batch, sizes.gate_rows}, options);
-  }
-
-  const bool made_per_token = !by_step || x.scalar_type() != w_ih.scalar_type();
-  const int64_t max_tokens =
-      made_per_token && !save ? kPieceElements / sizes.gate_rows : SequenceSteps::kNoLimit;
-  steps.for_pieces(max_tokens, [&](const SequenceSteps& piece, int64_t first_token) {
-    const bool whole = piece.tokens() == sizes.tokens;
-    const at::Tensor x_piece =
-        prepared(whole ? x : x.narrow(0, first_token, piece.tokens()), w_ih.scalar_type());
-    if (!by_step) gates = input_product(x_piece, w_ih, bias);
+  steps.for_pieces(gates.max_tokens(), [&](const SequenceSteps& piece, int64_t first_token) {
     cpu::LstmForward<T> p{};
     p.steps = piece.view();
     p.hidden = sizes.hidden;
     p.outputs = sizes.outputs;
     p.weights = weights.const_data_ptr<T>();
     p.projection = data_or_null<T>(projection);
-    if (by_step) {
-      p.inputs = x.size(1);
-      p.x = x_piece.const_data_ptr<T>();
-      p.bias = data_or_null<T>(bias);
-    }
     p.h0 = p.h_n = result.h_n.data_ptr<T>();
     p.c0 = p.c_n = result.c_n.data_ptr<T>();
-    p.gates = gates.data_ptr<T>();
+    gates.prepare(first_token, piece.tokens(), p);
     p.out = result.out.data_ptr<T>() + first_token * sizes.outputs;
-    p.cells = save ? result.cells.data_ptr<T>() : p.c_n;
+    p.cells = save ? result.cells.data_ptr<T>() + first_token * sizes.hidden : p.c_n;
     p.unprojected = data_or_null<T>(unprojected);
     p.save = save;
     for_row_ranges(piece.view(), kernels.row_tile, sizes.multiplications_per_token(),
                    [&](cpu::RowRange rows) { kernels.lstm_forward(p, rows); });
   });
-  if (save) result.gates = gates;
+  if (save) result.gates = gates.gates();
   return result;
 }
 
@@ -106,9 +90,7 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   const cpu::Kernels<T>& kernels = cpu::kernels<T>();
   const auto options = x.options();
   const auto none = [&] { return at::empty({0}, options); };  // no two outputs may be one tensor
-  const bool grad_x_by_step = x_wanted && products_with_input_by_step(sizes.batch);
   const at::Tensor recurrent = packed(kernels.backward_weights, w_hh);
-  const at::Tensor input = packed(kernels.backward_weights, grad_x_by_step ? w_ih : at::Tensor());
   const at::Tensor projection = packed(kernels.backward_weights, w_hr);
   BackwardResult grad{none(),
                       grad_h_n.defined() ? grad_h_n.clone() : at::zeros_like(h0),
@@ -126,14 +108,12 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
     unprojected = at::empty({sizes.tokens, sizes.hidden}, options);
     grad_unprojected = at::empty({sizes.batch, sizes.hidden}, options);
   }
-  if (x_wanted) grad.x = at::empty(x.sizes(), options);
   cpu::LstmBackward<T> p{};
   p.steps = steps.view();
   p.inputs = x.size(1);
   p.hidden = sizes.hidden;
   p.outputs = sizes.outputs;
   p.recurrent = recurrent.const_data_ptr<T>();
-  p.input = data_or_null<T>(input);
   p.projection = data_or_null<T>(projection);
   p.c0 = c0.const_data_ptr<T>();
   p.gates = gates.const_data_ptr<T>();
@@ -142,10 +122,14 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   p.grad_h = grad.h0.data_ptr<T>();
   p.grad_c = grad.c0.data_ptr<T>();
   p.grad_gates = grad_gates.data_ptr<T>();
-  p.grad_x = grad_x_by_step ? grad.x.data_ptr<T>() : nullptr;
   p.grad_projected = data_or_null<T>(grad_projected);
   p.unprojected = data_or_null<T>(unprojected);
   p.grad_unprojected = data_or_null<T>(grad_unprojected);
+  std::optional<InputGradient<T>> input;
+  if (x_wanted) {
+    input.emplace(x, sizes.batch, w_ih, w_hh);
+    input->prepare(p);
+  }
   std::optional<WeightGradients> weights;
   if (weights_wanted) weights.emplace(x, h0, out, steps, sizes.gate_rows, piece_tokens);
 
@@ -155,12 +139,10 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
     for_row_ranges(steps.view(*piece), kernels.row_tile, sizes.multiplications_per_token(),
                    [&](cpu::RowRange rows) { kernels.lstm_backward(p, rows); });
     const at::Tensor grads = grad_gates.narrow(0, 0, piece->tokens);
-    if (x_wanted && !grad_x_by_step) {
-      at::Tensor grad_x = grad.x.narrow(0, piece->first_token, piece->tokens);
-      at::mm_out(grad_x, grads, w_ih);
-    }
+    if (input) input->add(*piece, grads);
     if (weights) weights->add(*piece, grads);
   }
+  if (input) grad.x = input->gradient();
   if (weights_wanted) {
     grad.w_ih = weights->w_ih();
     grad.w_hh = weights->w_hh();

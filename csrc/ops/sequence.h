@@ -34,6 +34,10 @@ at::Tensor empty_buffer(at::IntArrayRef sizes, const at::TensorOptions& options)
 // worth.
 void for_shares(int64_t elements, const std::function<void(cpu::Share)>& body);
 
+// Runs body(begin, end) on ranges of rows, multiples of row_tile but for the last, likewise.
+void for_row_tiles(int64_t rows, int64_t row_tile, int64_t multiplications_per_row,
+                   const std::function<void(int64_t, int64_t)>& body);
+
 // Weights as a kernel wants them; undefined for undefined weights. x_weights may be undefined.
 template <class T>
 at::Tensor packed(const cpu::ForwardPacking<T>& packing, const at::Tensor& x_weights,
@@ -58,15 +62,6 @@ at::Tensor packed(const cpu::BackwardPacking<T>& packing, const at::Tensor& weig
   });
   return panels;
 }
-
-// Whether the products with w_ih are made step by step in the kernel. With few rows a step they
-// would be slow there, and one product for all steps is better.
-inline bool products_with_input_by_step(int64_t batch) { return batch >= 8; }
-
-// A sequence that need not be kept for a backward pass is worked on in pieces, so that what is made
-// for all tokens of a piece (x in another type, its product) has about this many elements and stays
-// in the cache.
-constexpr int64_t kPieceElements = 1 << 18;
 
 // An error that names the argument unless the tensor has this shape, and the type and device of
 // `like`.
