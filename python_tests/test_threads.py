@@ -3,11 +3,14 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from helpers import KINDS, assert_all_near, pack, random_sequences
+from torch import nn
 
 
 @pytest.fixture
@@ -53,6 +56,65 @@ def test_packed_input_gives_the_same_bits_every_time(two_threads, layer_and_inpu
     packed = pack(random_sequences(range(40, 5, -2), 20, torch.float32))
     first = layer(packed)[0].data
     assert all(torch.equal(layer(packed)[0].data, first) for _ in range(5))
+
+
+# Batches too small for two threads, and weights so large that two threads share a larger one: each
+# thread has some of the units, and waits for the other at every step.
+@pytest.mark.parametrize("batch, steps, hidden", [(1, 30, 130), (3, 30, 129), (8, 4, 710)])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_threads_that_share_units_change_no_bit(two_threads, kind, packed, batch, steps, hidden):
+    torch.manual_seed(0)
+    layer = kind.layer(20, hidden, bidirectional=True)
+    x = torch.randn(steps, batch, 20)
+    lengths = [steps - k % 3 for k in range(batch)]
+
+    def run():
+        leaf = x.clone().requires_grad_()
+        sequence = leaf
+        if packed:
+            sequence = nn.utils.rnn.pack_padded_sequence(leaf, lengths, enforce_sorted=False)
+        out, states = layer(sequence)
+        out = out.data if packed else out
+        out.square().sum().backward()
+        return [out.detach(), *(s.detach() for s in kind.as_states(states)), leaf.grad]
+
+    two = run()
+    torch.set_num_threads(1)
+    assert all(torch.equal(a, b) for a, b in zip(two, run(), strict=True))
+
+
+def test_threads_that_share_units_start_where_openmp_may_not():
+    """OpenMP gives one thread, torch says two: the second must not be waited for in vain."""
+    code = """
+import torch
+from rotcell import RotLSTM
+torch.manual_seed(0)
+layer, x = RotLSTM(20, 130), torch.randn(30, 1, 20)
+with torch.no_grad():
+    outs = []
+    for threads in (2, 1):
+        torch.set_num_threads(threads)
+        outs.append(layer(x)[0])
+assert torch.equal(*outs)
+"""
+    environment = os.environ | {"OMP_THREAD_LIMIT": "1"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_several_python_threads_with_threads_that_share_units(two_threads, kind):
+    layer, x = kind.layer(20, 130), torch.randn(8, 30, 1, 20)
+    with torch.no_grad():
+        expected = [layer(i)[0] for i in x]
+
+        def forward(number):
+            with torch.no_grad():
+                return layer(x[number % 8])[0]
+
+        with ThreadPoolExecutor(4) as pool:
+            results = list(pool.map(forward, range(64)))
+    assert all(torch.equal(r, expected[k % 8]) for k, r in enumerate(results))
 
 
 def test_several_python_threads_at_once(two_threads, layer_and_input):

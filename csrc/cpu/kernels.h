@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "cpu/barrier.h"
+
 namespace rotcell::cpu {
 
 // Which rows of the batch are alive at which step. Rows are sorted by decreasing length, so the
@@ -28,10 +30,24 @@ struct Piece {
   int64_t first_token, tokens;
 };
 
-// The rows of the batch that one thread carries through the whole sequence.
+// Rows of the batch.
 struct RowRange {
   int64_t begin;
   int64_t end;
+};
+
+// Units of a layer.
+struct UnitRange {
+  int64_t begin;  // a multiple of Kernels::unit_tile
+  int64_t end;    // likewise, or the number of units
+};
+
+// What one thread carries through a whole sequence. A thread with all units of its rows need wait
+// for nobody. Threads with the same rows and other units wait for each other at every step.
+struct Work {
+  RowRange rows;
+  UnitRange units;
+  Barrier* others;  // null: this thread has all units
 };
 
 // The input product x w_ih^T is made step by step, in one go with the recurrent product, if x is
@@ -42,7 +58,7 @@ struct LstmForward {
   int64_t inputs;       // I; 0 without x
   int64_t hidden;       // H
   int64_t outputs;      // P
-  const T* weights;     // [w_ih, w_hh] packed, or w_hh alone without x
+  const T* weights;     // [w_ih, w_hh] packed, or w_hh alone without x; of the units in order
   const T* projection;  // w_hr packed, or null: no projection
   const T* x;           // [N, I], or null
   const T* bias;        // [G], or null; not used without x
@@ -122,35 +138,37 @@ struct Share {
   constexpr int64_t end(int64_t items) const { return items * (index + 1) / count; }
 };
 
-// Weights [rows, depth] packed for products with rows of length depth. The weights of x, if they
-// take part, come first: x_weights [rows, x_depth].
+// Weights [rows, depth] packed for products with rows of length depth or, on the way back, `rows`.
 template <class T>
-struct ForwardPacking {
-  int64_t (*elements)(int64_t rows, int64_t x_depth, int64_t depth);
-  void (*pack)(const T* x_weights, const T* weights, int64_t rows, int64_t x_depth, int64_t depth,
-               T* packed, Share);
-};
-
-// Weights [rows, depth] packed for products with rows of length `rows`.
-template <class T>
-struct BackwardPacking {
+struct Packing {
   int64_t (*elements)(int64_t rows, int64_t depth);
   void (*pack)(const T* weights, int64_t rows, int64_t depth, T* packed, Share);
+};
+
+// w_hh [G, depth], with w_ih [G, x_depth] before it on the way forward if it takes part, packed as
+// the kernels of one cell want it for those units. Packed units lie one range behind the other.
+template <class T>
+struct RecurrentPacking {
+  int64_t (*elements)(int64_t hidden, int64_t x_depth, int64_t depth, UnitRange);
+  void (*pack)(const T* x_weights, const T* weights, int64_t hidden, int64_t x_depth, int64_t depth,
+               UnitRange, T* packed, Share);
 };
 
 template <class T>
 struct Kernels {
   const char* instruction_set;
-  int64_t row_tile;  // rows of a register tile: a range of rows is best a multiple of it
-  ForwardPacking<T> forward_weights, gru_forward_weights;
-  BackwardPacking<T> backward_weights, gru_backward_weights;  // the GRU's: of w_hh only
+  int64_t row_tile;   // rows of a register tile: a range of rows is best a multiple of it
+  int64_t unit_tile;  // units that the cell maths takes at once: a range of units is cut there
+  Packing<T> forward_weights, backward_weights;
+  RecurrentPacking<T> lstm_forward_weights, lstm_backward_weights;
+  RecurrentPacking<T> gru_forward_weights, gru_backward_weights;
   // result [count, columns] = bias + rows [count, depth] x panels; no bias: null.
   void (*product)(const T* rows, int64_t count, int64_t depth, const T* panels, int64_t columns,
                   const T* bias, T* result);
-  void (*lstm_forward)(const LstmForward<T>&, RowRange);
-  void (*lstm_backward)(const LstmBackward<T>&, RowRange);
-  void (*gru_forward)(const GruForward<T>&, RowRange);
-  void (*gru_backward)(const GruBackward<T>&, RowRange);
+  void (*lstm_forward)(const LstmForward<T>&, const Work&);
+  void (*lstm_backward)(const LstmBackward<T>&, const Work&);
+  void (*gru_forward)(const GruForward<T>&, const Work&);
+  void (*gru_backward)(const GruBackward<T>&, const Work&);
 };
 
 // One table for each number type: all that an instruction set offers.

@@ -4,20 +4,17 @@
 #include "cpu/kernels.h"
 #include "cpu/rot_gru_sequence.h"
 #include "cpu/rot_lstm_sequence.h"
+#include "cpu/unit_runs.h"
 
 namespace rotcell::cpu::ROTCELL_ISA {
 
 template <class T>
-int64_t forward_elements(int64_t rows, int64_t x_depth, int64_t depth) {
-  return panel_elements<T>(x_depth + depth, rows);
+int64_t forward_elements(int64_t rows, int64_t depth) {
+  return panel_elements<T>(depth, rows);
 }
 template <class T>
-void pack_forward(const T* x_weights, const T* weights, int64_t rows, int64_t x_depth,
-                  int64_t depth, T* packed, Share share) {
-  if (x_depth > 0) {
-    pack_panels(x_weights, 1, x_depth, x_depth, rows, packed, 0, x_depth + depth, share);
-  }
-  pack_panels(weights, 1, depth, depth, rows, packed, x_depth, x_depth + depth, share);
+void pack_forward(const T* weights, int64_t rows, int64_t depth, T* packed, Share share) {
+  pack_panels(weights, 1, depth, depth, rows, packed, 0, depth, share);
 }
 template <class T>
 int64_t backward_elements(int64_t rows, int64_t depth) {
@@ -28,37 +25,48 @@ void pack_backward(const T* weights, int64_t rows, int64_t depth, T* packed, Sha
   pack_panels(weights, depth, 1, rows, depth, packed, 0, rows, share);
 }
 
-// The three parts of a GRU's weights, one behind the other.
-template <class T>
-int64_t gru_forward_elements(int64_t, int64_t x_depth, int64_t hidden) {
+// Forward: a product for every run of rows that belongs to the units.
+template <class T, RowRuns (*runs_of)(int64_t, UnitRange)>
+int64_t recurrent_forward_elements(int64_t hidden, int64_t x_depth, int64_t depth,
+                                   UnitRange units) {
   int64_t elements = 0;
-  for (const auto part : RotGruParts::all(hidden)) {
-    elements += forward_elements<T>(part.rows, x_depth, hidden);
+  for (const RowRun& run : runs_of(hidden, units)) {
+    elements += panel_elements<T>(x_depth + depth, run.rows);
   }
   return elements;
 }
-template <class T>
-void pack_gru_forward(const T* x_weights, const T* weights, int64_t, int64_t x_depth,
-                      int64_t hidden, T* packed, Share share) {
-  for (const auto part : RotGruParts::all(hidden)) {
-    pack_forward(x_depth > 0 ? x_weights + part.first_row * x_depth : nullptr,
-                 weights + part.first_row * hidden, part.rows, x_depth, hidden, packed, share);
-    packed += forward_elements<T>(part.rows, x_depth, hidden);
+template <class T, RowRuns (*runs_of)(int64_t, UnitRange)>
+void pack_recurrent_forward(const T* x_weights, const T* weights, int64_t hidden, int64_t x_depth,
+                            int64_t depth, UnitRange units, T* packed, Share share) {
+  const int64_t all = x_depth + depth;
+  for (const RowRun& run : runs_of(hidden, units)) {
+    if (x_depth > 0) {
+      pack_panels(x_weights + run.first * x_depth, 1, x_depth, x_depth, run.rows, packed, 0, all,
+                  share);
+    }
+    pack_panels(weights + run.first * depth, 1, depth, depth, run.rows, packed, x_depth, all,
+                share);
+    packed += panel_elements<T>(all, run.rows);
   }
 }
-template <class T>
-int64_t gru_backward_elements(int64_t, int64_t hidden) {
+
+// Backward: a product of every run of rows, with the columns that belong to the units. The output
+// of a projected LSTM is narrower than its units, which are then all in one range.
+template <class T, RowRuns (*runs_of)(int64_t)>
+int64_t recurrent_backward_elements(int64_t hidden, int64_t, int64_t depth, UnitRange units) {
+  const int64_t columns = all_units(hidden, units) ? depth : units.end - units.begin;
   int64_t elements = 0;
-  for (const auto part : RotGruParts::all(hidden)) {
-    elements += backward_elements<T>(part.rows, hidden);
-  }
+  for (const RowRun& run : runs_of(hidden)) elements += panel_elements<T>(run.rows, columns);
   return elements;
 }
-template <class T>
-void pack_gru_backward(const T* weights, int64_t, int64_t hidden, T* packed, Share share) {
-  for (const auto part : RotGruParts::all(hidden)) {
-    pack_backward(weights + part.first_row * hidden, part.rows, hidden, packed, share);
-    packed += backward_elements<T>(part.rows, hidden);
+template <class T, RowRuns (*runs_of)(int64_t)>
+void pack_recurrent_backward(const T*, const T* weights, int64_t hidden, int64_t, int64_t depth,
+                             UnitRange units, T* packed, Share share) {
+  const int64_t columns = all_units(hidden, units) ? depth : units.end - units.begin;
+  for (const RowRun& run : runs_of(hidden)) {
+    pack_panels(weights + run.first * depth + units.begin, depth, 1, run.rows, columns, packed, 0,
+                run.rows, share);
+    packed += panel_elements<T>(run.rows, columns);
   }
 }
 
@@ -71,17 +79,21 @@ void product(const T* rows, int64_t count, int64_t depth, const T* panels, int64
 
 template <class T>
 constexpr Kernels<T> make_kernels(const char* name) {
-  return {name,
-          Tile::kRows,
-          {forward_elements<T>, pack_forward<T>},
-          {gru_forward_elements<T>, pack_gru_forward<T>},
-          {backward_elements<T>, pack_backward<T>},
-          {gru_backward_elements<T>, pack_gru_backward<T>},
-          product<T>,
-          RotLstmSequence<T>::forward,
-          RotLstmSequence<T>::backward,
-          RotGruSequence<T>::forward,
-          RotGruSequence<T>::backward};
+  return {
+      name,
+      Tile::kRows,
+      2 * kLanes<T>,
+      {forward_elements<T>, pack_forward<T>},
+      {backward_elements<T>, pack_backward<T>},
+      {recurrent_forward_elements<T, lstm_runs>, pack_recurrent_forward<T, lstm_runs>},
+      {recurrent_backward_elements<T, lstm_runs_back>, pack_recurrent_backward<T, lstm_runs_back>},
+      {recurrent_forward_elements<T, gru_runs>, pack_recurrent_forward<T, gru_runs>},
+      {recurrent_backward_elements<T, gru_runs_back>, pack_recurrent_backward<T, gru_runs_back>},
+      product<T>,
+      RotLstmSequence<T>::forward,
+      RotLstmSequence<T>::backward,
+      RotGruSequence<T>::forward,
+      RotGruSequence<T>::backward};
 }
 
 }  // namespace rotcell::cpu::ROTCELL_ISA

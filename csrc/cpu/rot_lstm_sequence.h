@@ -1,9 +1,10 @@
-// RotLSTM over a whole sequence, forward and backward, for one thread's rows of the batch.
+// RotLSTM over a whole sequence, forward and backward: one thread's work.
 #pragma once
 
 #include "cells/rot_lstm.h"
 #include "cpu/product.h"
 #include "cpu/row_steps.h"
+#include "cpu/unit_runs.h"
 #include "cpu/vector_math.h"
 
 namespace rotcell::cpu::ROTCELL_ISA {
@@ -14,9 +15,12 @@ struct RotLstmSequence {
   using Gates = RotLstmRows;
   using P = Pair<Vec<T>>;
 
-  static void forward(const LstmForward<T>& p, RowRange rows) {
-    const int64_t gate_rows = Gates::count(p.hidden);
-    const Panels<T> weights{p.weights, p.inputs + p.outputs, gate_rows};
+  // With a projection all units are one thread's.
+  static void forward(const LstmForward<T>& p, const Work& work) {
+    const int64_t gate_rows = Gates::count(p.hidden), depth = p.inputs + p.outputs;
+    const UnitRange units = work.units;
+    const RowRuns runs = lstm_runs(p.hidden, units);
+    const T* weights = p.weights + depth * Gates::count(units.begin);
     const Panels<T> projection{p.projection, p.hidden, p.outputs};
     const bool gates_are_kept = p.save || !p.x;
     const auto gate_row = [&](int64_t token, int64_t row) {
@@ -26,13 +30,18 @@ struct RotLstmSequence {
       return p.cells + (p.save ? token + row : row) * p.hidden;
     };
     for (int64_t position = 0; position < p.steps.count; ++position) {
-      const RowStep s = row_step(p.steps, rows, position);
+      const RowStep s = row_step(p.steps, work.rows, position);
       const auto preactivations = [&](const T* h_prev, int64_t begin, int64_t end) {
-        T* gates = gate_row(s.token, begin);
         const Rows<T> x{p.x + (s.token + begin) * p.inputs, p.inputs, p.inputs};
         const Rows<T> h{h_prev + begin * p.outputs, p.outputs, p.outputs};
-        const Addend<T> start = p.x ? Addend<T>{p.bias, 0} : Addend<T>{gates, gate_rows};
-        multiply(x, h, end - begin, weights, start, gates, gate_rows);
+        const T* panels = weights;
+        for (const RowRun& run : runs) {
+          T* gates = gate_row(s.token, begin) + run.first;
+          const Addend<T> bias{p.bias ? p.bias + run.first : nullptr, 0};
+          multiply(x, h, end - begin, Panels<T>{panels, depth, run.rows},
+                   p.x ? bias : Addend<T>{gates, gate_rows}, gates, gate_rows);
+          panels += panel_elements<T>(depth, run.rows);
+        }
       };
       preactivations(p.out + s.token_before * p.outputs, s.begin, s.carried_end);
       preactivations(p.h0, s.carried_end, s.end);
@@ -41,28 +50,32 @@ struct RotLstmSequence {
       for (int64_t row = s.begin; row < s.end; ++row) {
         const T* c_prev =
             row < s.carried_end ? cell_row(s.token_before, row) : p.c0 + row * p.hidden;
-        forward_row(p.hidden, p.save, gate_row(s.token, row), c_prev, cell_row(s.token, row),
+        forward_row(p.hidden, units, p.save, gate_row(s.token, row), c_prev, cell_row(s.token, row),
                     hidden + row * p.hidden);
       }
       if (p.projection) {
         multiply(Rows<T>{hidden + s.begin * p.hidden, p.hidden, p.hidden}, s.end - s.begin,
                  projection, Addend<T>{}, out + s.begin * p.outputs, p.outputs);
       }
+      wait_for_others(work);  // the next step needs all of h; and h_n may be h0
       const int64_t finished = s.end - s.finished_begin;
       copy_rows(out + s.finished_begin * p.outputs, p.h_n + s.finished_begin * p.outputs, finished,
-                p.outputs);
+                p.outputs, p.projection ? UnitRange{0, p.outputs} : units);
       copy_rows(cell_row(s.token, s.finished_begin), p.c_n + s.finished_begin * p.hidden, finished,
-                p.hidden);
+                p.hidden, units);
     }
   }
 
-  static void backward(const LstmBackward<T>& p, RowRange rows) {
+  // With a projection, or if it makes the gradient of x, all units are one thread's.
+  static void backward(const LstmBackward<T>& p, const Work& work) {
     const int64_t gate_rows = Gates::count(p.hidden);
-    const Panels<T> recurrent{p.recurrent, gate_rows, p.outputs};
+    const UnitRange units = work.units;
+    const Panels<T> recurrent{p.recurrent + gate_rows * units.begin, gate_rows,
+                              p.projection ? p.outputs : units.end - units.begin};
     const Panels<T> input{p.input, gate_rows, p.inputs};
     const Panels<T> projection{p.projection, p.outputs, p.hidden};
     for (int64_t position = p.piece.end - 1; position >= p.piece.begin; --position) {
-      const RowStep s = row_step(p.steps, rows, position);
+      const RowStep s = row_step(p.steps, work.rows, position);
       const int64_t count = s.end - s.begin;
       T* grad_gates = p.grad_gates + (s.token - p.piece.first_token) * gate_rows;
       if (p.projection) {
@@ -80,13 +93,16 @@ struct RotLstmSequence {
                                               : p.c0 + row * p.hidden;
         const T* grad_hidden =
             p.projection ? p.grad_unprojected + row * p.hidden : p.grad_h + row * p.hidden;
-        backward_row(p.hidden, p.gates + token * gate_rows, c_prev, p.cells + token * p.hidden,
-                     grad_hidden, p.projection ? nullptr : grad_out_row(p, token),
-                     p.grad_c + row * p.hidden, grad_gates + row * gate_rows,
+        backward_row(p.hidden, units, p.gates + token * gate_rows, c_prev,
+                     p.cells + token * p.hidden, grad_hidden,
+                     p.projection ? nullptr : grad_out_row(p, token), p.grad_c + row * p.hidden,
+                     grad_gates + row * gate_rows,
                      p.projection ? p.unprojected + token * p.hidden : nullptr);
       }
+      wait_for_others(work);  // every unit's gradient comes from all gates
       const Rows<T> grad_rows{grad_gates + s.begin * gate_rows, gate_rows, gate_rows};
-      multiply(grad_rows, count, recurrent, Addend<T>{}, p.grad_h + s.begin * p.outputs, p.outputs);
+      multiply(grad_rows, count, recurrent, Addend<T>{},
+               p.grad_h + s.begin * p.outputs + units.begin, p.outputs);
       if (p.input) {
         multiply(grad_rows, count, input, Addend<T>{}, p.grad_x + (s.token + s.begin) * p.inputs,
                  p.inputs);
@@ -110,13 +126,13 @@ struct RotLstmSequence {
     return gates + Gates::offset(which, hidden);
   }
 
-  static void forward_row(int64_t hidden, bool save,
+  static void forward_row(int64_t hidden, UnitRange range, bool save,
                           T* gates,         // [G]
                           const T* c_prev,  // [H]
                           T* c,             // [H]; may be c_prev
                           T* h              // [H]
   ) {
-    for_pairs<T>(hidden, [&](int64_t unit, int64_t units, int64_t angles) ROTCELL_LAMBDA_INLINE {
+    for_pairs<T>(range, [&](int64_t unit, int64_t units, int64_t angles) ROTCELL_LAMBDA_INLINE {
       const auto preactivation = [&](Gates::Gate which) {
         return load_pairs(gate(gates, which, hidden) + unit, units);
       };
@@ -131,7 +147,7 @@ struct RotLstmSequence {
     });
   }
 
-  static void backward_row(int64_t hidden,
+  static void backward_row(int64_t hidden, UnitRange range,
                            const T* gates,     // [G] activations
                            const T* c_prev,    // [H]
                            const T* c,         // [H]
@@ -141,7 +157,7 @@ struct RotLstmSequence {
                            T* grad_gates,      // [G]
                            T* h                // [H]: the output again, or null: not wanted
   ) {
-    for_pairs<T>(hidden, [&](int64_t unit, int64_t units, int64_t angles) ROTCELL_LAMBDA_INLINE {
+    for_pairs<T>(range, [&](int64_t unit, int64_t units, int64_t angles) ROTCELL_LAMBDA_INLINE {
       const auto activation = [&](Gates::Gate which) {
         return load_pairs(gate(gates, which, hidden) + unit, units);
       };

@@ -40,11 +40,11 @@ inline RowStep row_step(const Steps& steps, RowRange rows, int64_t position) {
 // Calls body(unit, units, angles) for every vector of pairs: units and angles are how many exist
 // from there on, constants of the compiler for all but the last vector.
 template <class T, class Body>
-ROTCELL_INLINE void for_pairs(int64_t hidden, const Body& body) {
+ROTCELL_INLINE void for_pairs(UnitRange range, const Body& body) {
   constexpr int L = kLanes<T>;
-  int64_t unit = 0;
-  for (; unit + 2 * L <= hidden; unit += 2 * L) body(unit, int64_t{2 * L}, int64_t{L});
-  if (unit < hidden) body(unit, hidden - unit, (hidden - unit) / 2);
+  int64_t unit = range.begin;
+  for (; unit + 2 * L <= range.end; unit += 2 * L) body(unit, int64_t{2 * L}, int64_t{L});
+  if (unit < range.end) body(unit, range.end - unit, (range.end - unit) / 2);
 }
 
 // Angles before activation; -inf, no rotation, for a last unit that has no partner.
@@ -55,9 +55,23 @@ ROTCELL_INLINE Vec<T> load_angles(const T* p, int64_t n) {
   return first_lanes<T>(n) ? angles : broadcast(-static_cast<T>(__builtin_inf()));
 }
 
+// Copies some columns of rows that are `width` wide.
 template <class T>
-inline void copy_rows(const T* from, T* to, int64_t rows, int64_t width) {
-  if (from != to && rows > 0) std::memcpy(to, from, rows * width * sizeof(T));
+inline void copy_rows(const T* from, T* to, int64_t rows, int64_t width, UnitRange columns) {
+  if (from == to || rows <= 0) return;
+  const int64_t count = columns.end - columns.begin;
+  if (count == width) {
+    std::memcpy(to, from, rows * width * sizeof(T));
+    return;
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t first = row * width + columns.begin;
+    std::memcpy(to + first, from + first, count * sizeof(T));
+  }
+}
+
+inline void wait_for_others(const Work& work) {
+  if (work.others) work.others->wait();
 }
 
 }  // namespace rotcell::cpu::ROTCELL_ISA

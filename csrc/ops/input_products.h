@@ -19,13 +19,15 @@ enum class InputProducts {
 };
 
 inline InputProducts input_products(int64_t tokens, int64_t batch, const at::Tensor& w_ih,
-                                    const at::Tensor& w_hh) {
+                                    const at::Tensor& w_hh, const Sharing& sharing) {
   constexpr int64_t kFewRows = 8, kFewTokens = 16, kCachedBytes = 4 << 20;
   if (batch < kFewRows) {
     return tokens < kFewTokens ? InputProducts::kByTorch : InputProducts::kByPiece;
   }
   const int64_t bytes = (w_ih.numel() + w_hh.numel()) * w_ih.element_size();
-  return bytes <= kCachedBytes ? InputProducts::kByStep : InputProducts::kByPiece;
+  // Kernels make the gradient of x only if they have all units.
+  const bool by_step = bytes <= kCachedBytes && !sharing.units_are_shared();
+  return by_step ? InputProducts::kByStep : InputProducts::kByPiece;
 }
 
 // result = bias + rows x panels, on as many threads as it is worth.
@@ -47,15 +49,15 @@ class ForwardGates {
  public:
   // All tensors but x, which is converted piece by piece, are contiguous and of type T.
   ForwardGates(const at::Tensor& x, int64_t batch, const at::Tensor& w_ih, const at::Tensor& w_hh,
-               const at::Tensor& bias, bool save)
-      : products_(input_products(x.size(0), batch, w_ih, w_hh)),
+               const at::Tensor& bias, const Sharing& sharing, bool save)
+      : products_(input_products(x.size(0), batch, w_ih, w_hh, sharing)),
         x_(x),
         bias_(bias),
         gate_rows_(w_ih.size(0)),
         type_(w_ih.scalar_type()),
         save_(save) {
     if (products_ == InputProducts::kByPiece) {
-      weights_ = packed(cpu::kernels<T>().forward_weights, {}, w_ih);
+      weights_ = packed(cpu::kernels<T>().forward_weights, w_ih);
     }
     if (products_ == InputProducts::kByTorch) {
       gates_ = input_product(prepared(x, type_), w_ih, bias);
@@ -109,8 +111,9 @@ class ForwardGates {
 template <class T>
 class InputGradient {
  public:
-  InputGradient(const at::Tensor& x, int64_t batch, const at::Tensor& w_ih, const at::Tensor& w_hh)
-      : products_(input_products(x.size(0), batch, w_ih, w_hh)),
+  InputGradient(const at::Tensor& x, int64_t batch, const at::Tensor& w_ih, const at::Tensor& w_hh,
+                const Sharing& sharing)
+      : products_(input_products(x.size(0), batch, w_ih, w_hh, sharing)),
         w_ih_(w_ih),
         gradient_(at::empty(x.sizes(), x.options())) {
     if (products_ != InputProducts::kByTorch) {

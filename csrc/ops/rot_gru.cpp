@@ -27,12 +27,14 @@ ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::
                       const at::Tensor& bias, bool save) {
   const cpu::Kernels<T>& kernels = cpu::kernels<T>();
   const auto options = w_ih.options();
-  ForwardGates<T> gates(x, sizes.batch, w_ih, w_hh, bias, save);
+  const Sharing sharing = Sharing::of<T>(sizes, /*units_can_be_shared=*/true);
+  ForwardGates<T> gates(x, sizes.batch, w_ih, w_hh, bias, sharing, save);
   // The state runs through h_n from piece to piece.
   ForwardResult result{at::empty({sizes.tokens, sizes.hidden}, options), h0.clone(),
                        at::empty({0}, options)};
   const at::Tensor weights =
-      packed(kernels.gru_forward_weights, gates.by_step() ? w_ih : at::Tensor(), w_hh);
+      packed(kernels.gru_forward_weights, gates.by_step() ? w_ih : at::Tensor(), w_hh, sizes.hidden,
+             sharing);
   const at::Tensor rotated = at::empty({sizes.batch, sizes.hidden}, options);
   steps.for_pieces(gates.max_tokens(), [&](const SequenceSteps& piece, int64_t first_token) {
     cpu::GruForward<T> p{};
@@ -44,8 +46,7 @@ ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::
     p.out = result.out.data_ptr<T>() + first_token * sizes.hidden;
     p.rotated = rotated.data_ptr<T>();
     p.save = save;
-    for_row_ranges(piece.view(), kernels.row_tile, sizes.multiplications_per_token(),
-                   [&](cpu::RowRange rows) { kernels.gru_forward(p, rows); });
+    sharing.run(piece.view(), [&](const cpu::Work& work) { kernels.gru_forward(p, work); });
   });
   if (save) result.gates = gates.gates();
   return result;
@@ -79,7 +80,9 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   const cpu::Kernels<T>& kernels = cpu::kernels<T>();
   const auto options = x.options();
   const auto none = [&] { return at::empty({0}, options); };  // no two outputs may be one tensor
-  const at::Tensor recurrent = packed(kernels.gru_backward_weights, w_hh);
+  const Sharing sharing = Sharing::of<T>(sizes, /*units_can_be_shared=*/true);
+  const at::Tensor recurrent =
+      packed(kernels.gru_backward_weights, {}, w_hh, sizes.hidden, sharing);
   BackwardResult grad{none(), grad_h_n.defined() ? grad_h_n.clone() : at::zeros_like(h0), none(),
                       none(), none()};
   const int64_t piece_tokens =
@@ -100,7 +103,7 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   p.rotated = rotated.data_ptr<T>();
   std::optional<InputGradient<T>> input;
   if (x_wanted) {
-    input.emplace(x, sizes.batch, w_ih, w_hh);
+    input.emplace(x, sizes.batch, w_ih, w_hh, sharing);
     input->prepare(p);
   }
   std::optional<WeightGradients> weights;
@@ -113,8 +116,7 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   const std::vector<cpu::Piece> pieces = steps.pieces(piece_tokens);
   for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) {
     p.piece = *piece;
-    for_row_ranges(steps.view(*piece), kernels.row_tile, sizes.multiplications_per_token(),
-                   [&](cpu::RowRange rows) { kernels.gru_backward(p, rows); });
+    sharing.run(steps.view(*piece), [&](const cpu::Work& work) { kernels.gru_backward(p, work); });
     const at::Tensor grads = grad_gates.narrow(0, 0, piece->tokens);
     if (input) input->add(*piece, grads);
     if (weights_wanted) {

@@ -9,7 +9,7 @@ namespace rotcell::ops {
 struct GruSizes {
   int64_t tokens, batch, hidden, gate_rows;
 
-  int64_t multiplications_per_token() const { return gate_rows * hidden; }
+  int64_t recurrent_weights() const { return gate_rows * hidden; }
 };
 
 inline GruSizes check_arguments(const at::Tensor& x, const at::Tensor& h0, const at::Tensor& w_ih,

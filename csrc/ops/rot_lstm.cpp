@@ -27,14 +27,16 @@ ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::
                       bool save) {
   const cpu::Kernels<T>& kernels = cpu::kernels<T>();
   const auto options = w_ih.options();
-  ForwardGates<T> gates(x, sizes.batch, w_ih, w_hh, bias, save);
+  const Sharing sharing = Sharing::of<T>(sizes, /*units_can_be_shared=*/!w_hr.defined());
+  ForwardGates<T> gates(x, sizes.batch, w_ih, w_hh, bias, sharing, save);
   // The state runs through h_n and c_n from piece to piece.
   ForwardResult result{at::empty({sizes.tokens, sizes.outputs}, options), h0.clone(), c0.clone(),
                        at::empty({0}, options), at::empty({0}, options)};
   if (save) result.cells = empty_buffer({sizes.tokens, sizes.hidden}, options);
   const at::Tensor weights =
-      packed(kernels.forward_weights, gates.by_step() ? w_ih : at::Tensor(), w_hh);
-  const at::Tensor projection = packed(kernels.forward_weights, at::Tensor(), w_hr);
+      packed(kernels.lstm_forward_weights, gates.by_step() ? w_ih : at::Tensor(), w_hh,
+             sizes.hidden, sharing);
+  const at::Tensor projection = packed(kernels.forward_weights, w_hr);
   const at::Tensor unprojected =
       w_hr.defined() ? at::empty({sizes.batch, sizes.hidden}, options) : at::Tensor();
   steps.for_pieces(gates.max_tokens(), [&](const SequenceSteps& piece, int64_t first_token) {
@@ -51,8 +53,7 @@ ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::
     p.cells = save ? result.cells.data_ptr<T>() + first_token * sizes.hidden : p.c_n;
     p.unprojected = data_or_null<T>(unprojected);
     p.save = save;
-    for_row_ranges(piece.view(), kernels.row_tile, sizes.multiplications_per_token(),
-                   [&](cpu::RowRange rows) { kernels.lstm_forward(p, rows); });
+    sharing.run(piece.view(), [&](const cpu::Work& work) { kernels.lstm_forward(p, work); });
   });
   if (save) result.gates = gates.gates();
   return result;
@@ -90,7 +91,9 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   const cpu::Kernels<T>& kernels = cpu::kernels<T>();
   const auto options = x.options();
   const auto none = [&] { return at::empty({0}, options); };  // no two outputs may be one tensor
-  const at::Tensor recurrent = packed(kernels.backward_weights, w_hh);
+  const Sharing sharing = Sharing::of<T>(sizes, /*units_can_be_shared=*/!w_hr.defined());
+  const at::Tensor recurrent =
+      packed(kernels.lstm_backward_weights, {}, w_hh, sizes.hidden, sharing);
   const at::Tensor projection = packed(kernels.backward_weights, w_hr);
   BackwardResult grad{none(),
                       grad_h_n.defined() ? grad_h_n.clone() : at::zeros_like(h0),
@@ -127,7 +130,7 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   p.grad_unprojected = data_or_null<T>(grad_unprojected);
   std::optional<InputGradient<T>> input;
   if (x_wanted) {
-    input.emplace(x, sizes.batch, w_ih, w_hh);
+    input.emplace(x, sizes.batch, w_ih, w_hh, sharing);
     input->prepare(p);
   }
   std::optional<WeightGradients> weights;
@@ -136,8 +139,7 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   const std::vector<cpu::Piece> pieces = steps.pieces(piece_tokens);
   for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) {
     p.piece = *piece;
-    for_row_ranges(steps.view(*piece), kernels.row_tile, sizes.multiplications_per_token(),
-                   [&](cpu::RowRange rows) { kernels.lstm_backward(p, rows); });
+    sharing.run(steps.view(*piece), [&](const cpu::Work& work) { kernels.lstm_backward(p, work); });
     const at::Tensor grads = grad_gates.narrow(0, 0, piece->tokens);
     if (input) input->add(*piece, grads);
     if (weights) weights->add(*piece, grads);

@@ -9,7 +9,7 @@ namespace rotcell::ops {
 struct LstmSizes {
   int64_t tokens, batch, hidden, outputs, gate_rows;
 
-  int64_t multiplications_per_token() const { return gate_rows * outputs; }
+  int64_t recurrent_weights() const { return gate_rows * outputs; }
 };
 
 inline LstmSizes check_arguments(const at::Tensor& x, const at::Tensor& h0, const at::Tensor& c0,

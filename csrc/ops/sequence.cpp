@@ -8,9 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <numeric>
-
-#include "cpu/partition.h"
 
 namespace rotcell::ops {
 
@@ -168,50 +165,6 @@ void SequenceSteps::for_pieces(
     body(SequenceSteps(std::vector<int64_t>(sizes, sizes + (piece.end - piece.begin)), reverse_),
          piece.first_token);
   }
-}
-
-void for_shares(int64_t elements, const std::function<void(cpu::Share)>& body) {
-  constexpr int64_t kWorthAThread = 1 << 17;
-  const int64_t shares =
-      std::clamp<int64_t>(elements / kWorthAThread, 1, int64_t{at::get_num_threads()});
-  at::parallel_for(0, shares, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) body({i, shares});
-  });
-}
-
-namespace {
-
-// How many threads a product is worth: waking one takes a few microseconds, as long as this many
-// multiplications.
-int64_t worthwhile_threads(int64_t rows, int64_t multiplications_per_row) {
-  constexpr double kWorthAThread = 2e5;
-  const double work = static_cast<double>(rows) * static_cast<double>(multiplications_per_row);
-  return std::min<int64_t>(at::get_num_threads(), 1 + static_cast<int64_t>(work / kWorthAThread));
-}
-
-}  // namespace
-
-void for_row_tiles(int64_t rows, int64_t row_tile, int64_t multiplications_per_row,
-                   const std::function<void(int64_t, int64_t)>& body) {
-  const int64_t tiles = (rows + row_tile - 1) / row_tile;
-  const int64_t shares = std::min(tiles, worthwhile_threads(rows, multiplications_per_row));
-  at::parallel_for(0, shares, 1, [&](int64_t begin, int64_t end) {
-    const auto first_row = [&](int64_t share) {
-      return std::min(rows, tiles * share / shares * row_tile);
-    };
-    for (int64_t i = begin; i < end; ++i) body(first_row(i), first_row(i + 1));
-  });
-}
-
-void for_row_ranges(const cpu::Steps& steps, int64_t row_tile, int64_t multiplications_per_token,
-                    const std::function<void(cpu::RowRange)>& body) {
-  const int64_t tokens =
-      std::accumulate(steps.batch_sizes, steps.batch_sizes + steps.count, int64_t{0});
-  const int64_t threads = worthwhile_threads(tokens, multiplications_per_token);
-  const std::vector<cpu::RowRange> ranges = cpu::partition_rows(steps, threads, row_tile);
-  at::parallel_for(0, static_cast<int64_t>(ranges.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) body(ranges[i]);
-  });
 }
 
 namespace {

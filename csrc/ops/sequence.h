@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cpu/kernels.h"
+#include "ops/threads.h"
 
 namespace rotcell::ops {
 
@@ -30,35 +31,33 @@ T* data_or_null(const at::Tensor& tensor) {
 // pages: thousands of small ones, each zeroed at its first touch, would take a tenth of the time.
 at::Tensor empty_buffer(at::IntArrayRef sizes, const at::TensorOptions& options);
 
-// Runs body(share) for all shares of a work on this many elements, on as many threads as it is
-// worth.
-void for_shares(int64_t elements, const std::function<void(cpu::Share)>& body);
-
-// Runs body(begin, end) on ranges of rows, multiples of row_tile but for the last, likewise.
-void for_row_tiles(int64_t rows, int64_t row_tile, int64_t multiplications_per_row,
-                   const std::function<void(int64_t, int64_t)>& body);
-
-// Weights as a kernel wants them; undefined for undefined weights. x_weights may be undefined.
+// Weights as a kernel wants them; undefined for undefined weights.
 template <class T>
-at::Tensor packed(const cpu::ForwardPacking<T>& packing, const at::Tensor& x_weights,
-                  const at::Tensor& weights) {
-  if (!weights.defined()) return {};
-  const int64_t rows = weights.size(0), depth = weights.size(1);
-  const int64_t x_depth = x_weights.defined() ? x_weights.size(1) : 0;
-  at::Tensor panels = empty_buffer({packing.elements(rows, x_depth, depth)}, weights.options());
-  for_shares(panels.numel(), [&](cpu::Share share) {
-    packing.pack(data_or_null<T>(x_weights), weights.const_data_ptr<T>(), rows, x_depth, depth,
-                 panels.template data_ptr<T>(), share);
-  });
-  return panels;
-}
-template <class T>
-at::Tensor packed(const cpu::BackwardPacking<T>& packing, const at::Tensor& weights) {
+at::Tensor packed(const cpu::Packing<T>& packing, const at::Tensor& weights) {
   if (!weights.defined()) return {};
   const int64_t rows = weights.size(0), depth = weights.size(1);
   at::Tensor panels = empty_buffer({packing.elements(rows, depth)}, weights.options());
   for_shares(panels.numel(), [&](cpu::Share share) {
     packing.pack(weights.const_data_ptr<T>(), rows, depth, panels.template data_ptr<T>(), share);
+  });
+  return panels;
+}
+
+// w_hh, and w_ih if it is defined, for the threads that share a layer.
+template <class T>
+at::Tensor packed(const cpu::RecurrentPacking<T>& packing, const at::Tensor& w_ih,
+                  const at::Tensor& w_hh, int64_t hidden, const Sharing& sharing) {
+  const int64_t depth = w_hh.size(1), x_depth = w_ih.defined() ? w_ih.size(1) : 0;
+  std::vector<int64_t> begins{0};
+  for (const cpu::UnitRange& units : sharing.units()) {
+    begins.push_back(begins.back() + packing.elements(hidden, x_depth, depth, units));
+  }
+  at::Tensor panels = empty_buffer({begins.back()}, w_hh.options());
+  for_shares(panels.numel(), [&](cpu::Share share) {
+    for (size_t i = 0; i < sharing.units().size(); ++i) {
+      packing.pack(data_or_null<T>(w_ih), w_hh.const_data_ptr<T>(), hidden, x_depth, depth,
+                   sharing.units()[i], panels.template data_ptr<T>() + begins[i], share);
+    }
   });
   return panels;
 }
@@ -117,11 +116,6 @@ class SequenceSteps {
   int64_t tokens_ = 0;
   bool reverse_;
 };
-
-// Runs body on ranges of rows that cover the batch, on as many threads as torch may use and the
-// work is worth.
-void for_row_ranges(const cpu::Steps& steps, int64_t row_tile, int64_t multiplications_per_token,
-                    const std::function<void(cpu::RowRange)>& body);
 
 // Stands at the top of every op. While it lives,
 // - autocast is off: the layer has already cast what it wanted to cast;

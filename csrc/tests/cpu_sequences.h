@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <random>
 #include <thread>
 #include <vector>
@@ -58,18 +59,8 @@ inline double weight_scale(int64_t hidden) {
 }
 
 template <class T>
-std::vector<T> packed(const ForwardPacking<T>& packing, const std::vector<T>& x_weights,
-                      const std::vector<T>& weights, int64_t rows, int64_t x_depth, int64_t depth) {
-  std::vector<T> panels(packing.elements(rows, x_depth, depth));
-  for (const Share share : {Share{0, 2}, Share{1, 2}}) {
-    packing.pack(x_weights.data(), weights.data(), rows, x_depth, depth, panels.data(), share);
-  }
-  return panels;
-}
-
-template <class T>
-std::vector<T> packed(const BackwardPacking<T>& packing, const std::vector<T>& weights,
-                      int64_t rows, int64_t depth) {
+std::vector<T> packed(const Packing<T>& packing, const std::vector<T>& weights, int64_t rows,
+                      int64_t depth) {
   std::vector<T> panels(packing.elements(rows, depth));
   for (const Share share : {Share{0, 2}, Share{1, 2}}) {
     packing.pack(weights.data(), rows, depth, panels.data(), share);
@@ -77,31 +68,71 @@ std::vector<T> packed(const BackwardPacking<T>& packing, const std::vector<T>& w
   return panels;
 }
 
-template <class Params>
-void run(void (*kernel)(const Params&, RowRange), const Params& params, int64_t threads,
-         int64_t row_tile) {
+// How many threads work: on ranges of rows, and together on ranges of the units of these.
+struct Threads {
+  int64_t rows, units;
+
+  template <class T>
+  std::vector<UnitRange> unit_ranges(int64_t hidden) const {
+    const int64_t tile = kernels<T>().unit_tile, tiles = (hidden + tile - 1) / tile;
+    const int64_t count = std::min(units, tiles);
+    std::vector<UnitRange> ranges;
+    for (int64_t i = 0; i < count; ++i) {
+      ranges.push_back(
+          {tiles * i / count * tile, std::min(hidden, tiles * (i + 1) / count * tile)});
+    }
+    return ranges;
+  }
+};
+
+template <class T>
+std::vector<T> packed(const RecurrentPacking<T>& packing, const std::vector<T>& x_weights,
+                      const std::vector<T>& weights, int64_t hidden, int64_t x_depth, int64_t depth,
+                      const std::vector<UnitRange>& ranges) {
+  std::vector<T> panels;
+  for (const UnitRange& units : ranges) {
+    const size_t begin = panels.size();
+    panels.resize(begin + packing.elements(hidden, x_depth, depth, units));
+    for (const Share share : {Share{0, 2}, Share{1, 2}}) {
+      packing.pack(x_weights.data(), weights.data(), hidden, x_depth, depth, units,
+                   panels.data() + begin, share);
+    }
+  }
+  return panels;
+}
+
+template <class T, class Params>
+void run(void (*kernel)(const Params&, const Work&), const Params& params, int64_t row_threads,
+         const std::vector<UnitRange>& units) {
+  const auto rows = partition_rows(params.steps, row_threads, kernels<T>().row_tile);
+  std::deque<Barrier> barriers;
   std::vector<std::thread> workers;
-  for (const RowRange rows : partition_rows(params.steps, threads, row_tile)) {
-    workers.emplace_back([=, &params] { kernel(params, rows); });
+  for (const RowRange& range : rows) {
+    barriers.emplace_back(static_cast<int64_t>(units.size()));
+    for (const UnitRange& unit_range : units) {
+      const Work work{range, unit_range, units.size() > 1 ? &barriers.back() : nullptr};
+      workers.emplace_back([=, &params] { kernel(params, work); });
+    }
   }
   for (std::thread& worker : workers) worker.join();
 }
 
-// Goes back through the sequence in as many pieces as there are threads, which may not change a bit
-// either. `place` points the buffers of a piece to its first token.
-template <class Params, class Place>
-void run_backward(void (*kernel)(const Params&, RowRange), Params& params, int64_t threads,
-                  int64_t row_tile, const Place& place) {
+// Goes back through the sequence in as many pieces as there are threads for rows, which may not
+// change a bit either. `place` points the buffers of a piece to its first token.
+template <class T, class Params, class Place>
+void run_backward(void (*kernel)(const Params&, const Work&), Params& params, int64_t row_threads,
+                  const std::vector<UnitRange>& units, const Place& place) {
   const Steps& steps = params.steps;
-  for (int64_t piece = threads - 1; piece >= 0; --piece) {
-    const int64_t begin = steps.count * piece / threads, end = steps.count * (piece + 1) / threads;
+  for (int64_t piece = row_threads - 1; piece >= 0; --piece) {
+    const int64_t begin = steps.count * piece / row_threads,
+                  end = steps.count * (piece + 1) / row_threads;
     const int64_t first_step = steps.reverse ? steps.count - end : begin;
     params.piece = {begin, end, steps.offsets[first_step], 0};
     for (int64_t step = first_step; step < first_step + end - begin; ++step) {
       params.piece.tokens += steps.batch_sizes[step];
     }
     place(params.piece.first_token);
-    run(kernel, params, threads, row_tile);
+    run<T>(kernel, params, row_threads, units);
   }
 }
 
@@ -109,7 +140,7 @@ template <class T>
 using Results = std::vector<std::vector<T>>;
 
 template <class T>
-Results<T> run_lstm(const Shape& shape, int64_t threads) {
+Results<T> run_lstm(const Shape& shape, Threads threads) {
   const Kernels<T>& kernels = cpu::kernels<T>();
   const int64_t H = shape.hidden, P = shape.outputs ? shape.outputs : H, B = shape.batch;
   const int64_t G = RotLstmRows::count(H);
@@ -118,6 +149,9 @@ Results<T> run_lstm(const Shape& shape, int64_t threads) {
   const double scale = weight_scale(H);
   const auto w_hh = random_values<T>(G * P, 1, scale), w_hr = random_values<T>(P * H, 2, scale);
   const bool projected = shape.outputs > 0;
+  // With a projection, or to make the gradient of x, a thread has all units.
+  if (projected || shape.inputs > 0) threads.units = 1;
+  const auto units = threads.unit_ranges<T>(H);
 
   auto gates = random_values<T>(N * G, 3);
   auto inference_gates = gates;
@@ -127,8 +161,8 @@ Results<T> run_lstm(const Shape& shape, int64_t threads) {
   const int64_t I = shape.inputs;
   const auto x = random_values<T>(N * I, 9), w_ih = random_values<T>(G * I, 10),
              bias = random_values<T>(G, 11);
-  const auto weights = packed(kernels.forward_weights, w_ih, w_hh, G, I, P);
-  const auto projection = packed(kernels.forward_weights, {}, w_hr, P, 0, H);
+  const auto weights = packed(kernels.lstm_forward_weights, w_ih, w_hh, H, I, P, units);
+  const auto projection = packed(kernels.forward_weights, w_hr, P, H);
   LstmForward<T> forward{};
   forward.steps = sequence.steps;
   forward.hidden = H;
@@ -150,7 +184,7 @@ Results<T> run_lstm(const Shape& shape, int64_t threads) {
   forward.h_n = h_n.data();
   forward.c_n = c_n.data();
   forward.save = true;
-  run(kernels.lstm_forward, forward, threads, kernels.row_tile);
+  run<T>(kernels.lstm_forward, forward, threads.rows, units);
 
   std::vector<T> inference_out(N * P), inference_h = h0, inference_c = c0;
   forward.gates = inference_gates.data();
@@ -158,13 +192,13 @@ Results<T> run_lstm(const Shape& shape, int64_t threads) {
   forward.h0 = forward.h_n = inference_h.data();
   forward.c0 = forward.c_n = forward.cells = inference_c.data();
   forward.save = false;
-  run(kernels.lstm_forward, forward, threads, kernels.row_tile);
+  run<T>(kernels.lstm_forward, forward, threads.rows, units);
 
   const auto grad_out = random_values<T>(N * P, 6);
   auto grad_h = random_values<T>(B * P, 7), grad_c = random_values<T>(B * H, 8);
   std::vector<T> grad_gates(N * G), grad_projected(projected ? N * P : 0);
   std::vector<T> unprojected(projected ? N * H : 0);
-  const auto recurrent_back = packed(kernels.backward_weights, w_hh, G, P);
+  const auto recurrent_back = packed(kernels.lstm_backward_weights, {}, w_hh, H, 0, P, units);
   const auto projection_back = packed(kernels.backward_weights, w_hr, P, H);
   const auto input_back = packed(kernels.backward_weights, w_ih, G, I);
   std::vector<T> grad_x(N * I);
@@ -186,20 +220,22 @@ Results<T> run_lstm(const Shape& shape, int64_t threads) {
   backward.grad_projected = projected ? grad_projected.data() : nullptr;
   backward.unprojected = projected ? unprojected.data() : nullptr;
   backward.grad_unprojected = projected ? scratch.data() : nullptr;
-  run_backward(
-      kernels.lstm_backward, backward, threads, kernels.row_tile,
-      [&](int64_t first_token) { backward.grad_gates = grad_gates.data() + first_token * G; });
+  run_backward<T>(kernels.lstm_backward, backward, threads.rows, units, [&](int64_t first_token) {
+    backward.grad_gates = grad_gates.data() + first_token * G;
+  });
   return {out,    h_n,    c_n,        gates,       cells, inference_out,
           grad_h, grad_c, grad_gates, unprojected, grad_x};
 }
 
 template <class T>
-Results<T> run_gru(const Shape& shape, int64_t threads) {
+Results<T> run_gru(const Shape& shape, Threads threads) {
   const Kernels<T>& kernels = cpu::kernels<T>();
   const int64_t H = shape.hidden, B = shape.batch, G = RotGruRows::count(H);
   const Sequence sequence(shape);
   const int64_t N = sequence.tokens;
   const auto w_hh = random_values<T>(G * H, 1, weight_scale(H));
+  if (shape.inputs > 0) threads.units = 1;  // to make the gradient of x, a thread has all
+  const auto units = threads.unit_ranges<T>(H);
 
   auto gates = random_values<T>(N * G, 3);
   auto inference_gates = gates;
@@ -208,7 +244,7 @@ Results<T> run_gru(const Shape& shape, int64_t threads) {
   const int64_t I = shape.inputs;
   const auto x = random_values<T>(N * I, 9), w_ih = random_values<T>(G * I, 10),
              bias = random_values<T>(G, 11);
-  const auto weights = packed(kernels.gru_forward_weights, w_ih, w_hh, G, I, H);
+  const auto weights = packed(kernels.gru_forward_weights, w_ih, w_hh, H, I, H, units);
   GruForward<T> forward{};
   forward.steps = sequence.steps;
   forward.hidden = H;
@@ -225,19 +261,19 @@ Results<T> run_gru(const Shape& shape, int64_t threads) {
   forward.rotated = scratch.data();
   forward.h_n = h_n.data();
   forward.save = true;
-  run(kernels.gru_forward, forward, threads, kernels.row_tile);
+  run<T>(kernels.gru_forward, forward, threads.rows, units);
 
   std::vector<T> inference_out(N * H), inference_h = h0;
   forward.gates = inference_gates.data();
   forward.out = inference_out.data();
   forward.h0 = forward.h_n = inference_h.data();
   forward.save = false;
-  run(kernels.gru_forward, forward, threads, kernels.row_tile);
+  run<T>(kernels.gru_forward, forward, threads.rows, units);
 
   const auto grad_out = random_values<T>(N * H, 6);
   auto grad_h = random_values<T>(B * H, 7);
   std::vector<T> grad_gates(N * G), rotated(N * H);
-  const auto recurrent_back = packed(kernels.gru_backward_weights, w_hh, G, H);
+  const auto recurrent_back = packed(kernels.gru_backward_weights, {}, w_hh, H, 0, H, units);
   const auto input_back = packed(kernels.backward_weights, w_ih, G, I);
   std::vector<T> grad_x(N * I);
   GruBackward<T> backward{};
@@ -252,7 +288,7 @@ Results<T> run_gru(const Shape& shape, int64_t threads) {
   backward.out = out.data();
   backward.grad_out = grad_out.data();
   backward.grad_h = grad_h.data();
-  run_backward(kernels.gru_backward, backward, threads, kernels.row_tile, [&](int64_t first_token) {
+  run_backward<T>(kernels.gru_backward, backward, threads.rows, units, [&](int64_t first_token) {
     backward.grad_gates = grad_gates.data() + first_token * G;
     backward.rotated = rotated.data() + first_token * H;
   });

@@ -26,7 +26,8 @@ const char* const kOrderNames[] = {"forward", "reverse", "random"};
 template <class T>
 void check(bool lstm, const Shape& shape, const OnPath& where) {
   simt::pose_as(where.device);
-  const Results<double> expected = lstm ? run_lstm<double>(shape, 1) : run_gru<double>(shape, 1);
+  const Results<double> expected =
+      lstm ? run_lstm<double>(shape, Threads{1, 1}) : run_gru<double>(shape, Threads{1, 1});
   Results<double> first;
   for (int order = once ? 2 : 0; order < 3; ++order) {
     simt::set_order(static_cast<simt::Order>(order), 7);
