@@ -83,7 +83,7 @@ class _RotCell(nn.Module):
         if not self._fit(x, hx):
             self._check(x, hx)
         if hx is None:
-            hx = tuple(x.new_zeros(*x.shape[:-1], self.hidden_size) for _ in self._state_names)
+            hx = (x.new_zeros(*x.shape[:-1], self.hidden_size),) * len(self._state_names)
         if x.dim() == 1:
             return x.unsqueeze(0), tuple(state.unsqueeze(0) for state in hx)
         return x, hx

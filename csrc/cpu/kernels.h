@@ -59,6 +59,7 @@ struct LstmForward {
   int64_t hidden;       // H
   int64_t outputs;      // P
   const T* weights;     // [w_ih, w_hh] packed, or w_hh alone without x; of the units in order
+  const T* unpacked;    // w_hh [G, P], instead of weights: for a few tokens, without x
   const T* projection;  // w_hr packed, or null: no projection
   const T* x;           // [N, I], or null
   const T* bias;        // [G], or null; not used without x
@@ -80,7 +81,8 @@ struct LstmBackward {
   int64_t inputs;
   int64_t hidden;
   int64_t outputs;
-  const T* recurrent;  // w_hh, packed for the way back
+  const T* recurrent;  // w_hh, packed for the way back; of the units in order
+  const T* unpacked;   // w_hh [G, P], instead of it: for a few tokens
   const T* input;      // w_ih, packed for the way back, or null: the gradient of x is not made here
   const T* projection;  // w_hr, packed for the way back, or null
   const T* c0;          // [B, H]
@@ -101,14 +103,15 @@ struct GruForward {
   Steps steps;
   int64_t inputs;
   int64_t hidden;
-  const T* weights;  // [w_ih, w_hh] packed, or w_hh alone without x
-  const T* x;        // [N, I], or null
-  const T* bias;     // [G], or null; not used without x
-  const T* h0;       // [B, H]
-  T* gates;          // [N, G]; becomes the activations if save. [B, G] scratch if x and not save
-  T* out;            // [N, H]
-  T* rotated;        // [B, H] scratch
-  T* h_n;            // [B, H]; may be h0
+  const T* weights;   // [w_ih, w_hh] packed, or w_hh alone without x; of the units in order
+  const T* unpacked;  // w_hh [G, H], instead of weights: for a few tokens, without x
+  const T* x;         // [N, I], or null
+  const T* bias;      // [G], or null; not used without x
+  const T* h0;        // [B, H]
+  T* gates;           // [N, G]; becomes the activations if save. [B, G] scratch if x and not save
+  T* out;             // [N, H]
+  T* rotated;         // [B, H] scratch
+  T* h_n;             // [B, H]; may be h0
   bool save;
 };
 
@@ -118,7 +121,8 @@ struct GruBackward {
   Piece piece;  // what to go back through; the pieces behind it are done
   int64_t inputs;
   int64_t hidden;
-  const T* recurrent;  // w_hh, packed for the way back
+  const T* recurrent;  // w_hh, packed for the way back; of the units in order
+  const T* unpacked;   // w_hh [G, P], instead of it: for a few tokens
   const T* input;      // w_ih, packed for the way back, or null: the gradient of x is not made here
   const T* h0;         // [B, H]
   const T* gates;      // [N, G] activations
@@ -165,6 +169,13 @@ struct Kernels {
   // result [count, columns] = bias + rows [count, depth] x panels; no bias: null.
   void (*product)(const T* rows, int64_t count, int64_t depth, const T* panels, int64_t columns,
                   const T* bias, T* result);
+  // For a few rows, with weights that are not packed: result [count, columns] += rows [count,
+  // depth] x weights^T [columns, depth].
+  void (*add_unpacked)(const T* rows, int64_t count, int64_t depth, const T* weights,
+                       int64_t columns, T* result, int64_t result_stride);
+  // Likewise result [count, columns] = rows [count, depth] x weights [depth, columns].
+  void (*unpacked_back)(const T* rows, int64_t count, int64_t depth, const T* weights,
+                        int64_t weight_stride, int64_t columns, T* result, int64_t result_stride);
   void (*lstm_forward)(const LstmForward<T>&, const Work&);
   void (*lstm_backward)(const LstmBackward<T>&, const Work&);
   void (*gru_forward)(const GruForward<T>&, const Work&);

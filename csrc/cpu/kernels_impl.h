@@ -78,6 +78,19 @@ void product(const T* rows, int64_t count, int64_t depth, const T* panels, int64
 }
 
 template <class T>
+void add_unpacked(const T* rows, int64_t count, int64_t depth, const T* weights, int64_t columns,
+                  T* result, int64_t result_stride) {
+  multiply_unpacked(Rows<T>{rows, depth, depth}, count, weights, columns,
+                    Addend<T>{result, result_stride}, result, result_stride);
+}
+template <class T>
+void unpacked_back(const T* rows, int64_t count, int64_t depth, const T* weights,
+                   int64_t weight_stride, int64_t columns, T* result, int64_t result_stride) {
+  multiply_unpacked_back(Rows<T>{rows, depth, depth}, count, weights, weight_stride, columns,
+                         Addend<T>{}, result, result_stride);
+}
+
+template <class T>
 constexpr Kernels<T> make_kernels(const char* name) {
   return {
       name,
@@ -90,6 +103,8 @@ constexpr Kernels<T> make_kernels(const char* name) {
       {recurrent_forward_elements<T, gru_runs>, pack_recurrent_forward<T, gru_runs>},
       {recurrent_backward_elements<T, gru_runs_back>, pack_recurrent_backward<T, gru_runs_back>},
       product<T>,
+      add_unpacked<T>,
+      unpacked_back<T>,
       RotLstmSequence<T>::forward,
       RotLstmSequence<T>::backward,
       RotGruSequence<T>::forward,

@@ -279,4 +279,72 @@ void multiply(const Rows<T>& rows, int64_t row_count, const Panels<T>& panels, A
   multiply(rows, Rows<T>{rows.data, 0, 0}, row_count, panels, addend, result, result_stride);
 }
 
+// A few rows times weights as torch keeps them, [columns, depth]: for products so small that
+// packing the weights would take longer. result = addend + rows x weights^T.
+template <class T>
+void multiply_unpacked(const Rows<T>& rows, int64_t row_count, const T* weights, int64_t columns,
+                       const Addend<T>& addend, T* result, int64_t result_stride) {
+  constexpr int L = kLanes<T>;
+  const int64_t depth = rows.depth;
+  for (int64_t first = 0; first < columns; first += L) {
+    const int64_t here = columns - first;
+    const T* column[L];  // of those that do not exist the last one again
+    for (int i = 0; i < L; ++i) column[i] = weights + (first + (i < here ? i : here - 1)) * depth;
+    for (int64_t row = 0; row < row_count; ++row) {
+      const T* x = rows.data + row * rows.stride;
+      Vec<T> sum[L] = {};
+      int64_t k = 0;
+      for (; k + L <= depth; k += L) {
+        const Vec<T> factor = load(x + k);
+#pragma GCC unroll 16
+        for (int i = 0; i < L; ++i) sum[i] += factor * load(column[i] + k);
+      }
+      if (k < depth) {
+        const Vec<T> factor = load_first(x + k, depth - k);
+#pragma GCC unroll 16
+        for (int i = 0; i < L; ++i) sum[i] += factor * load_first(column[i] + k, depth - k);
+      }
+      transpose<T>(sum);
+      Vec<T> total =
+          addend.data ? load_first(addend.data + row * addend.stride + first, here) : Vec<T>{};
+#pragma GCC unroll 16
+      for (int i = 0; i < L; ++i) total += sum[i];
+      store_first(result + row * result_stride + first, total, here);
+    }
+  }
+}
+
+// The same on the way back: result = addend + rows x weights, the weights being [rows.depth,
+// columns], row stride weight_stride.
+template <class T>
+void multiply_unpacked_back(const Rows<T>& rows, int64_t row_count, const T* weights,
+                            int64_t weight_stride, int64_t columns, const Addend<T>& addend,
+                            T* result, int64_t result_stride) {
+  constexpr int L = kLanes<T>, VECTORS = 4;
+  for (int64_t first = 0; first < columns; first += VECTORS * L) {
+    const int64_t here = columns - first;
+    for (int64_t row = 0; row < row_count; ++row) {
+      const T* x = rows.data + row * rows.stride;
+      Vec<T> sum[VECTORS];
+#pragma GCC unroll 4
+      for (int v = 0; v < VECTORS; ++v) {
+        sum[v] = addend.data
+                     ? load_first(addend.data + row * addend.stride + first + v * L, here - v * L)
+                     : Vec<T>{};
+      }
+      for (int64_t k = 0; k < rows.depth; ++k) {
+        const T* weight = weights + k * weight_stride + first;
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; ++v) {
+          sum[v] += broadcast(x[k]) * load_first(weight + v * L, here - v * L);
+        }
+      }
+#pragma GCC unroll 4
+      for (int v = 0; v < VECTORS; ++v) {
+        store_first(result + row * result_stride + first + v * L, sum[v], here - v * L);
+      }
+    }
+  }
+}
+
 }  // namespace rotcell::cpu::ROTCELL_ISA

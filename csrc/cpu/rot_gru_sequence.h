@@ -20,9 +20,12 @@ struct RotGruSequence {
     const UnitRange units = work.units;
     const RowRuns runs = gru_runs_before_candidate(H, units);
     const RowRun candidate = gru_candidate_run(H, units);
-    const T* weights = p.weights + depth * Gates::count(units.begin);
-    const T* candidate_weights = weights;
-    for (const RowRun& run : runs) candidate_weights += panel_elements<T>(depth, run.rows);
+    const T* weights = nullptr;
+    const T* candidate_weights = nullptr;
+    if (!p.unpacked) {
+      weights = candidate_weights = p.weights + depth * Gates::count(units.begin);
+      for (const RowRun& run : runs) candidate_weights += panel_elements<T>(depth, run.rows);
+    }
     const bool gates_are_kept = p.save || !p.x;
 
     for (int64_t position = 0; position < p.steps.count; ++position) {
@@ -33,17 +36,22 @@ struct RotGruSequence {
       const auto preactivations = [&](const T* memory, int64_t begin, int64_t end, const T* panels,
                                       const RowRun& run) {
         T* target = gates + begin * gate_rows + run.first;
+        const Rows<T> memory_rows{memory + begin * H, H, H};
+        if (p.unpacked) {
+          multiply_unpacked(memory_rows, end - begin, p.unpacked + run.first * H, run.rows,
+                            Addend<T>{target, gate_rows}, target, gate_rows);
+          return;
+        }
         const Rows<T> x{p.x + (s.token + begin) * p.inputs, p.inputs, p.inputs};
         const Addend<T> bias{p.bias ? p.bias + run.first : nullptr, 0};
-        multiply(x, Rows<T>{memory + begin * H, H, H}, end - begin,
-                 Panels<T>{panels, depth, run.rows}, p.x ? bias : Addend<T>{target, gate_rows},
-                 target, gate_rows);
+        multiply(x, memory_rows, end - begin, Panels<T>{panels, depth, run.rows},
+                 p.x ? bias : Addend<T>{target, gate_rows}, target, gate_rows);
       };
       const T* panels = weights;
       for (const RowRun& run : runs) {
         preactivations(carried, s.begin, s.carried_end, panels, run);
         preactivations(p.h0, s.carried_end, s.end, panels, run);
-        panels += panel_elements<T>(depth, run.rows);
+        if (panels) panels += panel_elements<T>(depth, run.rows);
       }
       const auto h_prev = [&](int64_t row) {
         return (row < s.carried_end ? carried : p.h0) + row * H;
@@ -69,9 +77,12 @@ struct RotGruSequence {
     const int64_t columns = units.end - units.begin;
     const RowRuns runs = gru_runs_before_candidate(H, {0, H});
     const RowRun candidate = gru_candidate_run(H, {0, H});
-    const T* weights = p.recurrent + gate_rows * units.begin;
-    const T* candidate_weights = weights;
-    for (const RowRun& run : runs) candidate_weights += panel_elements<T>(run.rows, columns);
+    const T* weights = nullptr;
+    const T* candidate_weights = nullptr;
+    if (!p.unpacked) {
+      weights = candidate_weights = p.recurrent + gate_rows * units.begin;
+      for (const RowRun& run : runs) candidate_weights += panel_elements<T>(run.rows, columns);
+    }
     const Panels<T> input{p.input, gate_rows, p.inputs};
 
     for (int64_t position = p.piece.end - 1; position >= p.piece.begin; --position) {
@@ -93,9 +104,17 @@ struct RotGruSequence {
                             p.grad_out ? p.grad_out + (s.token + row) * H : nullptr,
                             p.grad_h + row * H, grad_gates + row * gate_rows);
       }
+      const auto back = [&](const RowRun& run, const T* panels, const Addend<T>& addend,
+                            T* result) {
+        if (p.unpacked) {
+          multiply_unpacked_back(grad_rows(run), count, p.unpacked + run.first * H + units.begin, H,
+                                 columns, addend, result, H);
+        } else {
+          multiply(grad_rows(run), count, Panels<T>{panels, run.rows, columns}, addend, result, H);
+        }
+      };
       wait_for_others(work);  // what the candidate saw of a unit went into all candidates
-      multiply(grad_rows(candidate), count, Panels<T>{candidate_weights, candidate.rows, columns},
-               Addend<T>{}, rotated + s.begin * H + units.begin, H);
+      back(candidate, candidate_weights, Addend<T>{}, rotated + s.begin * H + units.begin);
       for (int64_t row = s.begin; row < s.end; ++row) {
         reset_backward_row(H, units, gates + row * gate_rows, h_prev(row), rotated + row * H,
                            p.grad_h + row * H, grad_gates + row * gate_rows);
@@ -103,9 +122,8 @@ struct RotGruSequence {
       wait_for_others(work);  // every unit's gradient comes from all gates
       const T* panels = weights;
       for (const RowRun& run : runs) {
-        multiply(grad_rows(run), count, Panels<T>{panels, run.rows, columns}, Addend<T>{grad_h, H},
-                 grad_h, H);
-        panels += panel_elements<T>(run.rows, columns);
+        back(run, panels, Addend<T>{grad_h, H}, grad_h);
+        if (panels) panels += panel_elements<T>(run.rows, columns);
       }
       if (p.input) {
         multiply(grad_rows({0, gate_rows}), count, input, Addend<T>{},

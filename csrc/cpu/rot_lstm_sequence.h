@@ -20,7 +20,7 @@ struct RotLstmSequence {
     const int64_t gate_rows = Gates::count(p.hidden), depth = p.inputs + p.outputs;
     const UnitRange units = work.units;
     const RowRuns runs = lstm_runs(p.hidden, units);
-    const T* weights = p.weights + depth * Gates::count(units.begin);
+    const T* weights = p.weights ? p.weights + depth * Gates::count(units.begin) : nullptr;
     const Panels<T> projection{p.projection, p.hidden, p.outputs};
     const bool gates_are_kept = p.save || !p.x;
     const auto gate_row = [&](int64_t token, int64_t row) {
@@ -38,9 +38,15 @@ struct RotLstmSequence {
         for (const RowRun& run : runs) {
           T* gates = gate_row(s.token, begin) + run.first;
           const Addend<T> bias{p.bias ? p.bias + run.first : nullptr, 0};
-          multiply(x, h, end - begin, Panels<T>{panels, depth, run.rows},
-                   p.x ? bias : Addend<T>{gates, gate_rows}, gates, gate_rows);
-          panels += panel_elements<T>(depth, run.rows);
+          const Addend<T> addend = p.x ? bias : Addend<T>{gates, gate_rows};
+          if (p.unpacked) {
+            multiply_unpacked(h, end - begin, p.unpacked + run.first * p.outputs, run.rows, addend,
+                              gates, gate_rows);
+          } else {
+            multiply(x, h, end - begin, Panels<T>{panels, depth, run.rows}, addend, gates,
+                     gate_rows);
+            panels += panel_elements<T>(depth, run.rows);
+          }
         }
       };
       preactivations(p.out + s.token_before * p.outputs, s.begin, s.carried_end);
@@ -70,8 +76,8 @@ struct RotLstmSequence {
   static void backward(const LstmBackward<T>& p, const Work& work) {
     const int64_t gate_rows = Gates::count(p.hidden);
     const UnitRange units = work.units;
-    const Panels<T> recurrent{p.recurrent + gate_rows * units.begin, gate_rows,
-                              p.projection ? p.outputs : units.end - units.begin};
+    const Panels<T> recurrent{p.recurrent ? p.recurrent + gate_rows * units.begin : nullptr,
+                              gate_rows, p.projection ? p.outputs : units.end - units.begin};
     const Panels<T> input{p.input, gate_rows, p.inputs};
     const Panels<T> projection{p.projection, p.outputs, p.hidden};
     for (int64_t position = p.piece.end - 1; position >= p.piece.begin; --position) {
@@ -101,8 +107,13 @@ struct RotLstmSequence {
       }
       wait_for_others(work);  // every unit's gradient comes from all gates
       const Rows<T> grad_rows{grad_gates + s.begin * gate_rows, gate_rows, gate_rows};
-      multiply(grad_rows, count, recurrent, Addend<T>{},
-               p.grad_h + s.begin * p.outputs + units.begin, p.outputs);
+      T* grad_h = p.grad_h + s.begin * p.outputs + units.begin;
+      if (p.unpacked) {
+        multiply_unpacked_back(grad_rows, count, p.unpacked + units.begin, p.outputs,
+                               recurrent.columns, Addend<T>{}, grad_h, p.outputs);
+      } else {
+        multiply(grad_rows, count, recurrent, Addend<T>{}, grad_h, p.outputs);
+      }
       if (p.input) {
         multiply(grad_rows, count, input, Addend<T>{}, p.grad_x + (s.token + s.begin) * p.inputs,
                  p.inputs);

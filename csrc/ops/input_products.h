@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 
 #include <algorithm>
 
@@ -11,18 +10,17 @@
 namespace rotcell::ops {
 
 enum class InputProducts {
-  kByStep,   // in the kernel, in one go with the recurrent product: best while all weights, which
-             // every step then reads, stay in the cache
-  kByPiece,  // for all tokens of a piece at once: best for large weights, or few rows a step
-  kByTorch,  // for all tokens at once, by torch's BLAS, which need not pack the weights: best for a
-             // handful of tokens
+  kByStep,    // in the kernel, in one go with the recurrent product: best while all weights, which
+              // every step then reads, stay in the cache
+  kByPiece,   // for all tokens of a piece at once: best for large weights, or few rows a step
+  kUnpacked,  // for all tokens at once, w_hh not being packed either: best for a handful of tokens
 };
 
 inline InputProducts input_products(int64_t tokens, int64_t batch, const at::Tensor& w_ih,
                                     const at::Tensor& w_hh, const Sharing& sharing) {
   constexpr int64_t kFewRows = 8, kFewTokens = 16, kCachedBytes = 4 << 20;
   if (batch < kFewRows) {
-    return tokens < kFewTokens ? InputProducts::kByTorch : InputProducts::kByPiece;
+    return tokens < kFewTokens ? InputProducts::kUnpacked : InputProducts::kByPiece;
   }
   const int64_t bytes = (w_ih.numel() + w_hh.numel()) * w_ih.element_size();
   // Kernels make the gradient of x only if they have all units.
@@ -49,26 +47,27 @@ class ForwardGates {
  public:
   // All tensors but x, which is converted piece by piece, are contiguous and of type T.
   ForwardGates(const at::Tensor& x, int64_t batch, const at::Tensor& w_ih, const at::Tensor& w_hh,
-               const at::Tensor& bias, const Sharing& sharing, bool save)
+               const at::Tensor& b_ih, const at::Tensor& b_hh, const Sharing& sharing, bool save)
       : products_(input_products(x.size(0), batch, w_ih, w_hh, sharing)),
         x_(x),
-        bias_(bias),
         gate_rows_(w_ih.size(0)),
         type_(w_ih.scalar_type()),
         save_(save) {
-    if (products_ == InputProducts::kByPiece) {
-      weights_ = packed(cpu::kernels<T>().forward_weights, w_ih);
-    }
-    if (products_ == InputProducts::kByTorch) {
-      gates_ = input_product(prepared(x, type_), w_ih, bias);
-    } else if (save) {
+    if (save) {
       gates_ = empty_for_backward(x.size(0), gate_rows_, w_ih.options());
     } else {
       const int64_t tokens = by_step() ? 0 : std::min(x.size(0), max_tokens());
       gates_ = at::empty({std::max(batch, tokens), gate_rows_}, w_ih.options());
     }
+    if (products_ == InputProducts::kUnpacked) {
+      multiply_all(w_ih, b_ih, b_hh);
+      return;
+    }
+    bias_ = total_bias(b_ih, b_hh);
+    if (!by_step()) weights_ = packed(cpu::kernels<T>().forward_weights, w_ih);
   }
 
+  bool packs() const { return products_ != InputProducts::kUnpacked; }
   bool by_step() const { return products_ == InputProducts::kByStep; }
 
   // How many tokens a piece may have, so that what is made for all of them (x in another type, its
@@ -83,7 +82,7 @@ class ForwardGates {
   template <class Params>
   void prepare(int64_t first_token, int64_t tokens, Params& p) {
     p.gates = gates_.template data_ptr<T>() + (save_ ? first_token * gate_rows_ : 0);
-    if (products_ == InputProducts::kByTorch) return;
+    if (!packs()) return;
     x_piece_ = prepared(tokens == x_.size(0) ? x_ : x_.narrow(0, first_token, tokens), type_);
     if (by_step()) {
       p.inputs = x_.size(1);
@@ -97,6 +96,25 @@ class ForwardGates {
   const at::Tensor& gates() const { return gates_; }
 
  private:
+  // What x and the biases give to all gates, without packing.
+  void multiply_all(const at::Tensor& w_ih, const at::Tensor& b_ih, const at::Tensor& b_hh) {
+    x_piece_ = prepared(x_, type_);
+    const int64_t tokens = x_.size(0), inputs = x_.size(1);
+    const T* x = x_piece_.template const_data_ptr<T>();
+    const T* weights = w_ih.const_data_ptr<T>();
+    const T* const biases[] = {data_or_null<T>(b_ih), data_or_null<T>(b_hh)};
+    T* gates = gates_.template data_ptr<T>();
+    for (int64_t row = 0; row < tokens * gate_rows_; ++row) {
+      gates[row] = 0;
+      for (const T* bias : biases) gates[row] += bias ? bias[row % gate_rows_] : T{0};
+    }
+    for_shares(w_ih.numel(), [&](cpu::Share share) {
+      const int64_t begin = share.begin(gate_rows_), end = share.end(gate_rows_);
+      cpu::kernels<T>().add_unpacked(x, tokens, inputs, weights + begin * inputs, end - begin,
+                                     gates + begin, gate_rows_);
+    });
+  }
+
   InputProducts products_;
   at::Tensor x_, bias_;
   int64_t gate_rows_;
@@ -111,12 +129,9 @@ class ForwardGates {
 template <class T>
 class InputGradient {
  public:
-  InputGradient(const at::Tensor& x, int64_t batch, const at::Tensor& w_ih, const at::Tensor& w_hh,
-                const Sharing& sharing)
-      : products_(input_products(x.size(0), batch, w_ih, w_hh, sharing)),
-        w_ih_(w_ih),
-        gradient_(at::empty(x.sizes(), x.options())) {
-    if (products_ != InputProducts::kByTorch) {
+  InputGradient(const at::Tensor& x, const at::Tensor& w_ih, InputProducts products)
+      : products_(products), w_ih_(w_ih), gradient_(at::empty(x.sizes(), x.options())) {
+    if (products != InputProducts::kUnpacked) {
       weights_ = packed(cpu::kernels<T>().backward_weights, w_ih);
     }
   }
@@ -133,8 +148,15 @@ class InputGradient {
     at::Tensor rows = gradient_.narrow(0, piece.first_token, piece.tokens);
     if (products_ == InputProducts::kByPiece) {
       multiply_packed<T>(grad_gates, weights_, rows.size(1), {}, rows.template data_ptr<T>());
-    } else if (products_ == InputProducts::kByTorch) {
-      at::mm_out(rows, grad_gates, w_ih_);
+    } else if (products_ == InputProducts::kUnpacked) {
+      const int64_t inputs = rows.size(1), gate_rows = grad_gates.size(1);
+      for_shares(w_ih_.numel(), [&](cpu::Share share) {
+        const int64_t begin = share.begin(inputs), end = share.end(inputs);
+        cpu::kernels<T>().unpacked_back(grad_gates.template const_data_ptr<T>(), piece.tokens,
+                                        gate_rows, w_ih_.template const_data_ptr<T>() + begin,
+                                        inputs, end - begin, rows.template data_ptr<T>() + begin,
+                                        inputs);
+      });
     }
   }
 
@@ -143,7 +165,7 @@ class InputGradient {
  private:
   InputProducts products_;
   at::Tensor w_ih_;
-  at::Tensor weights_;  // packed, unless torch's BLAS multiplies
+  at::Tensor weights_;  // packed, if they are
   at::Tensor gradient_;
 };
 

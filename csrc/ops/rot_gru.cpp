@@ -24,23 +24,26 @@ struct ForwardResult {
 template <class T>
 ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::Tensor& x,
                       const at::Tensor& h0, const at::Tensor& w_ih, const at::Tensor& w_hh,
-                      const at::Tensor& bias, bool save) {
+                      const at::Tensor& b_ih, const at::Tensor& b_hh, bool save) {
   const cpu::Kernels<T>& kernels = cpu::kernels<T>();
   const auto options = w_ih.options();
   const Sharing sharing = Sharing::of<T>(sizes, /*units_can_be_shared=*/true);
-  ForwardGates<T> gates(x, sizes.batch, w_ih, w_hh, bias, sharing, save);
+  ForwardGates<T> gates(x, sizes.batch, w_ih, w_hh, b_ih, b_hh, sharing, save);
   // The state runs through h_n from piece to piece.
   ForwardResult result{at::empty({sizes.tokens, sizes.hidden}, options), h0.clone(),
                        at::empty({0}, options)};
-  const at::Tensor weights =
-      packed(kernels.gru_forward_weights, gates.by_step() ? w_ih : at::Tensor(), w_hh, sizes.hidden,
-             sharing);
+  at::Tensor weights;
+  if (gates.packs()) {
+    weights = packed(kernels.gru_forward_weights, gates.by_step() ? w_ih : at::Tensor(), w_hh,
+                     sizes.hidden, sharing);
+  }
   const at::Tensor rotated = at::empty({sizes.batch, sizes.hidden}, options);
   steps.for_pieces(gates.max_tokens(), [&](const SequenceSteps& piece, int64_t first_token) {
     cpu::GruForward<T> p{};
     p.steps = piece.view();
     p.hidden = sizes.hidden;
-    p.weights = weights.const_data_ptr<T>();
+    p.weights = data_or_null<T>(weights);
+    p.unpacked = gates.packs() ? nullptr : w_hh.const_data_ptr<T>();
     p.h0 = p.h_n = result.h_n.data_ptr<T>();
     gates.prepare(first_token, piece.tokens(), p);
     p.out = result.out.data_ptr<T>() + first_token * sizes.hidden;
@@ -63,8 +66,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> rot_gru(
   check_tensor("b_hh", b_hh, {sizes.gate_rows}, x);
   const SequenceSteps steps(batch_sizes, sizes.tokens, sizes.batch, reverse);
   const auto run = type == at::kDouble ? forward<double> : forward<float>;
-  ForwardResult result = run(sizes, steps, x, prepared(h0, type), prepared(w_ih, type),
-                             prepared(w_hh, type), total_bias(b_ih, b_hh, type), save);
+  ForwardResult result =
+      run(sizes, steps, x, prepared(h0, type), prepared(w_ih, type), prepared(w_hh, type),
+          prepared(b_ih, type), prepared(b_hh, type), save);
   return {prepared(result.out, storage), prepared(result.h_n, storage), result.gates};
 }
 
@@ -81,8 +85,10 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   const auto options = x.options();
   const auto none = [&] { return at::empty({0}, options); };  // no two outputs may be one tensor
   const Sharing sharing = Sharing::of<T>(sizes, /*units_can_be_shared=*/true);
-  const at::Tensor recurrent =
-      packed(kernels.gru_backward_weights, {}, w_hh, sizes.hidden, sharing);
+  const InputProducts products = input_products(sizes.tokens, sizes.batch, w_ih, w_hh, sharing);
+  const bool packs = products != InputProducts::kUnpacked;
+  at::Tensor recurrent;
+  if (packs) recurrent = packed(kernels.gru_backward_weights, {}, w_hh, sizes.hidden, sharing);
   BackwardResult grad{none(), grad_h_n.defined() ? grad_h_n.clone() : at::zeros_like(h0), none(),
                       none(), none()};
   const int64_t piece_tokens =
@@ -93,7 +99,8 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   p.steps = steps.view();
   p.inputs = x.size(1);
   p.hidden = sizes.hidden;
-  p.recurrent = recurrent.const_data_ptr<T>();
+  p.recurrent = data_or_null<T>(recurrent);
+  p.unpacked = packs ? nullptr : w_hh.const_data_ptr<T>();
   p.h0 = h0.const_data_ptr<T>();
   p.gates = gates.const_data_ptr<T>();
   p.out = out.const_data_ptr<T>();
@@ -103,7 +110,7 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   p.rotated = rotated.data_ptr<T>();
   std::optional<InputGradient<T>> input;
   if (x_wanted) {
-    input.emplace(x, sizes.batch, w_ih, w_hh, sharing);
+    input.emplace(x, w_ih, products);
     input->prepare(p);
   }
   std::optional<WeightGradients> weights;

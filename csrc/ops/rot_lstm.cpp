@@ -23,19 +23,21 @@ struct ForwardResult {
 template <class T>
 ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::Tensor& x,
                       const at::Tensor& h0, const at::Tensor& c0, const at::Tensor& w_ih,
-                      const at::Tensor& w_hh, const at::Tensor& bias, const at::Tensor& w_hr,
-                      bool save) {
+                      const at::Tensor& w_hh, const at::Tensor& b_ih, const at::Tensor& b_hh,
+                      const at::Tensor& w_hr, bool save) {
   const cpu::Kernels<T>& kernels = cpu::kernels<T>();
   const auto options = w_ih.options();
   const Sharing sharing = Sharing::of<T>(sizes, /*units_can_be_shared=*/!w_hr.defined());
-  ForwardGates<T> gates(x, sizes.batch, w_ih, w_hh, bias, sharing, save);
+  ForwardGates<T> gates(x, sizes.batch, w_ih, w_hh, b_ih, b_hh, sharing, save);
   // The state runs through h_n and c_n from piece to piece.
   ForwardResult result{at::empty({sizes.tokens, sizes.outputs}, options), h0.clone(), c0.clone(),
                        at::empty({0}, options), at::empty({0}, options)};
   if (save) result.cells = empty_buffer({sizes.tokens, sizes.hidden}, options);
-  const at::Tensor weights =
-      packed(kernels.lstm_forward_weights, gates.by_step() ? w_ih : at::Tensor(), w_hh,
-             sizes.hidden, sharing);
+  at::Tensor weights;
+  if (gates.packs()) {
+    weights = packed(kernels.lstm_forward_weights, gates.by_step() ? w_ih : at::Tensor(), w_hh,
+                     sizes.hidden, sharing);
+  }
   const at::Tensor projection = packed(kernels.forward_weights, w_hr);
   const at::Tensor unprojected =
       w_hr.defined() ? at::empty({sizes.batch, sizes.hidden}, options) : at::Tensor();
@@ -44,7 +46,8 @@ ForwardResult forward(const Sizes& sizes, const SequenceSteps& steps, const at::
     p.steps = piece.view();
     p.hidden = sizes.hidden;
     p.outputs = sizes.outputs;
-    p.weights = weights.const_data_ptr<T>();
+    p.weights = data_or_null<T>(weights);
+    p.unpacked = gates.packs() ? nullptr : w_hh.const_data_ptr<T>();
     p.projection = data_or_null<T>(projection);
     p.h0 = p.h_n = result.h_n.data_ptr<T>();
     p.c0 = p.c_n = result.c_n.data_ptr<T>();
@@ -70,9 +73,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> rot_lstm(
   check_tensor("b_hh", b_hh, {sizes.gate_rows}, x);
   const SequenceSteps steps(batch_sizes, sizes.tokens, sizes.batch, reverse);
   const auto run = type == at::kDouble ? forward<double> : forward<float>;
-  ForwardResult result =
-      run(sizes, steps, x, prepared(h0, type), prepared(c0, type), prepared(w_ih, type),
-          prepared(w_hh, type), total_bias(b_ih, b_hh, type), prepared(w_hr, type), save);
+  ForwardResult result = run(sizes, steps, x, prepared(h0, type), prepared(c0, type),
+                             prepared(w_ih, type), prepared(w_hh, type), prepared(b_ih, type),
+                             prepared(b_hh, type), prepared(w_hr, type), save);
   return {prepared(result.out, storage), prepared(result.h_n, storage),
           prepared(result.c_n, storage), result.gates, result.cells};
 }
@@ -92,8 +95,10 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   const auto options = x.options();
   const auto none = [&] { return at::empty({0}, options); };  // no two outputs may be one tensor
   const Sharing sharing = Sharing::of<T>(sizes, /*units_can_be_shared=*/!w_hr.defined());
-  const at::Tensor recurrent =
-      packed(kernels.lstm_backward_weights, {}, w_hh, sizes.hidden, sharing);
+  const InputProducts products = input_products(sizes.tokens, sizes.batch, w_ih, w_hh, sharing);
+  const bool packs = products != InputProducts::kUnpacked;
+  at::Tensor recurrent;
+  if (packs) recurrent = packed(kernels.lstm_backward_weights, {}, w_hh, sizes.hidden, sharing);
   const at::Tensor projection = packed(kernels.backward_weights, w_hr);
   BackwardResult grad{none(),
                       grad_h_n.defined() ? grad_h_n.clone() : at::zeros_like(h0),
@@ -116,7 +121,8 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   p.inputs = x.size(1);
   p.hidden = sizes.hidden;
   p.outputs = sizes.outputs;
-  p.recurrent = recurrent.const_data_ptr<T>();
+  p.recurrent = data_or_null<T>(recurrent);
+  p.unpacked = packs ? nullptr : w_hh.const_data_ptr<T>();
   p.projection = data_or_null<T>(projection);
   p.c0 = c0.const_data_ptr<T>();
   p.gates = gates.const_data_ptr<T>();
@@ -130,7 +136,7 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
   p.grad_unprojected = data_or_null<T>(grad_unprojected);
   std::optional<InputGradient<T>> input;
   if (x_wanted) {
-    input.emplace(x, sizes.batch, w_ih, w_hh, sharing);
+    input.emplace(x, w_ih, products);
     input->prepare(p);
   }
   std::optional<WeightGradients> weights;

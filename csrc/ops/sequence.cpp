@@ -76,10 +76,9 @@ at::Tensor empty_for_backward(int64_t rows, int64_t columns, const at::TensorOpt
   return at::empty({2 * rows, columns}, options).resize_({rows, columns});
 }
 
-at::Tensor total_bias(const OptionalTensor& b_ih, const OptionalTensor& b_hh, at::ScalarType type) {
-  const at::Tensor a = prepared(b_ih, type), b = prepared(b_hh, type);
-  if (!a.defined() || !b.defined()) return a.defined() ? a : b;
-  return a.add(b);
+at::Tensor total_bias(const at::Tensor& b_ih, const at::Tensor& b_hh) {
+  if (!b_ih.defined() || !b_hh.defined()) return b_ih.defined() ? b_ih : b_hh;
+  return b_ih.add(b_hh);
 }
 
 at::Tensor input_product(const at::Tensor& x, const at::Tensor& w_ih, const at::Tensor& bias) {

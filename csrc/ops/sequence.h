@@ -79,7 +79,7 @@ void check_matrix(const char* name, const at::Tensor& tensor);
 at::Tensor empty_for_backward(int64_t rows, int64_t columns, const at::TensorOptions& options);
 
 // The sum of the biases that there are; undefined without any.
-at::Tensor total_bias(const OptionalTensor& b_ih, const OptionalTensor& b_hh, at::ScalarType type);
+at::Tensor total_bias(const at::Tensor& b_ih, const at::Tensor& b_hh);
 
 // x w_ih^T + bias for all tokens.
 at::Tensor input_product(const at::Tensor& x, const at::Tensor& w_ih, const at::Tensor& bias);

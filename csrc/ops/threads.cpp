@@ -71,7 +71,8 @@ Sharing::Sharing(const LayerSizes& sizes)
   constexpr int64_t kCachedBytes = 8 << 20, kFewRows = 32;
   const int64_t threads = row_threads_;
   const int64_t row_tiles = (sizes.batch + sizes.row_tile - 1) / sizes.row_tile;
-  const int64_t unit_tiles = (sizes.hidden + sizes.unit_tile - 1) / sizes.unit_tile;
+  const int64_t unit_tiles =
+      std::max<int64_t>(1, (sizes.hidden + sizes.unit_tile - 1) / sizes.unit_tile);
   const bool weights_are_cached = sizes.weights * sizes.weight_bytes <= kCachedBytes;
   int64_t shares = 1;
   if (sizes.units_can_be_shared && row_tiles > 0) {

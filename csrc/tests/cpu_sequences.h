@@ -22,6 +22,7 @@ struct Shape {
   int64_t batch, steps, inputs, hidden,
       outputs;  // inputs == 0: product made before; outputs == 0: no projection
   bool packed, reverse;
+  bool weights_packed = true;  // otherwise w_hh is used as it is; without inputs only
 };
 
 struct Sequence {
@@ -167,7 +168,8 @@ Results<T> run_lstm(const Shape& shape, Threads threads) {
   forward.steps = sequence.steps;
   forward.hidden = H;
   forward.outputs = P;
-  forward.weights = weights.data();
+  forward.weights = shape.weights_packed ? weights.data() : nullptr;
+  forward.unpacked = shape.weights_packed ? nullptr : w_hh.data();
   if (I > 0) {
     forward.inputs = I;
     forward.x = x.data();
@@ -209,7 +211,8 @@ Results<T> run_lstm(const Shape& shape, Threads threads) {
   backward.grad_x = I > 0 ? grad_x.data() : nullptr;
   backward.hidden = H;
   backward.outputs = P;
-  backward.recurrent = recurrent_back.data();
+  backward.recurrent = shape.weights_packed ? recurrent_back.data() : nullptr;
+  backward.unpacked = shape.weights_packed ? nullptr : w_hh.data();
   backward.projection = projected ? projection_back.data() : nullptr;
   backward.c0 = c0.data();
   backward.gates = gates.data();
@@ -248,7 +251,8 @@ Results<T> run_gru(const Shape& shape, Threads threads) {
   GruForward<T> forward{};
   forward.steps = sequence.steps;
   forward.hidden = H;
-  forward.weights = weights.data();
+  forward.weights = shape.weights_packed ? weights.data() : nullptr;
+  forward.unpacked = shape.weights_packed ? nullptr : w_hh.data();
   if (I > 0) {
     forward.inputs = I;
     forward.x = x.data();
@@ -282,7 +286,8 @@ Results<T> run_gru(const Shape& shape, Threads threads) {
   backward.input = I > 0 ? input_back.data() : nullptr;
   backward.grad_x = I > 0 ? grad_x.data() : nullptr;
   backward.hidden = H;
-  backward.recurrent = recurrent_back.data();
+  backward.recurrent = shape.weights_packed ? recurrent_back.data() : nullptr;
+  backward.unpacked = shape.weights_packed ? nullptr : w_hh.data();
   backward.h0 = h0.data();
   backward.gates = gates.data();
   backward.out = out.data();

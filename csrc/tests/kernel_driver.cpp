@@ -20,14 +20,18 @@ double check(const char* cell, const Shape& shape, const RunFloat& in_float,
   const auto one_thread = in_float(shape, one);
   const double threads = std::max(difference(in_float(shape, Threads{3, 1}), one_thread),
                                   difference(in_float(shape, Threads{2, 3}), one_thread));
-  const double rounding = difference(one_thread, in_double(shape, one));
+  Shape with_packed_weights = shape;
+  with_packed_weights.weights_packed = true;
+  const double rounding = difference(one_thread, in_double(with_packed_weights, one));
   if (threads != 0 || !(rounding < 1e-5)) {
     ++failures;
-    std::printf("FAILED %s B%lld T%lld H%lld P%lld%s%s: float against double %.2g, threads %.2g\n",
-                cell, static_cast<long long>(shape.batch), static_cast<long long>(shape.steps),
-                static_cast<long long>(shape.inputs), static_cast<long long>(shape.hidden),
-                static_cast<long long>(shape.outputs), shape.packed ? " packed" : "",
-                shape.reverse ? " reverse" : "", rounding, threads);
+    std::printf(
+        "FAILED %s B%lld T%lld I%lld H%lld P%lld%s%s%s: float against double %.2g, threads %.2g\n",
+        cell, static_cast<long long>(shape.batch), static_cast<long long>(shape.steps),
+        static_cast<long long>(shape.inputs), static_cast<long long>(shape.hidden),
+        static_cast<long long>(shape.outputs), shape.packed ? " packed" : "",
+        shape.reverse ? " reverse" : "", shape.weights_packed ? "" : " unpacked", rounding,
+        threads);
   }
   return rounding;
 }
@@ -46,14 +50,17 @@ int main(int count, char** arguments) {
       for (const bool packed : {false, true}) {
         for (const bool reverse : {false, true}) {
           const int64_t inputs = batch % 2 ? 0 : hidden + 3;
-          Shape shape{batch, 4, inputs, hidden, 0, packed, reverse};
-          worst = std::max(worst, check("gru", shape, run_gru<float>, run_gru<double>));
-          worst = std::max(worst, check("lstm", shape, run_lstm<float>, run_lstm<double>));
-          checked += 2;
-          if (hidden < 3) continue;
-          shape.outputs = hidden / 2;
-          worst = std::max(worst, check("lstm", shape, run_lstm<float>, run_lstm<double>));
-          ++checked;
+          for (const bool weights_packed : {true, false}) {
+            if (!weights_packed && inputs > 0) continue;
+            Shape shape{batch, 4, inputs, hidden, 0, packed, reverse, weights_packed};
+            worst = std::max(worst, check("gru", shape, run_gru<float>, run_gru<double>));
+            worst = std::max(worst, check("lstm", shape, run_lstm<float>, run_lstm<double>));
+            checked += 2;
+            if (hidden < 3) continue;
+            shape.outputs = hidden / 2;
+            worst = std::max(worst, check("lstm", shape, run_lstm<float>, run_lstm<double>));
+            ++checked;
+          }
         }
       }
     }

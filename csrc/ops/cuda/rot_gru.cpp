@@ -151,7 +151,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> rot_gru(
 
   const auto options = x.options(), wide_options = options.dtype(wide);
   Forward t;
-  t.from_input = input_product(x, w_ih, total_bias(b_ih, b_hh, type));
+  t.from_input = input_product(x, w_ih, total_bias(prepared(b_ih, type), prepared(b_hh, type)));
   t.w_hh = w_hh.contiguous();
   t.h = running_state(h0, type);
   t.out = at::empty({sizes.tokens, sizes.hidden}, options);

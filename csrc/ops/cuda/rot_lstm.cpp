@@ -136,7 +136,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> rot_lstm(
 
   const auto options = x.options(), wide_options = options.dtype(wide);
   Forward t;
-  t.from_input = input_product(x, w_ih, total_bias(b_ih, b_hh, type));
+  t.from_input = input_product(x, w_ih, total_bias(prepared(b_ih, type), prepared(b_hh, type)));
   t.w_hh = w_hh.contiguous();
   t.w_hr = prepared(w_hr, type);
   t.h = running_state(h0, type);
