@@ -60,7 +60,7 @@ def test_packed_input_gives_the_same_bits_every_time(two_threads, layer_and_inpu
 
 # Batches too small for two threads, and weights so large that two threads share a larger one: each
 # thread has some of the units, and waits for the other at every step.
-@pytest.mark.parametrize("batch, steps, hidden", [(1, 30, 130), (3, 30, 129), (8, 4, 710)])
+@pytest.mark.parametrize(("batch", "steps", "hidden"), [(1, 30, 130), (3, 30, 129), (8, 4, 710)])
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_threads_that_share_units_change_no_bit(two_threads, kind, packed, batch, steps, hidden):
