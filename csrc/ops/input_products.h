@@ -60,7 +60,7 @@ class ForwardGates {
       gates_ = at::empty({std::max(batch, tokens), gate_rows_}, w_ih.options());
     }
     if (products_ == InputProducts::kUnpacked) {
-      multiply_all(w_ih, b_ih, b_hh);
+      multiply_unpacked(w_ih, b_ih, b_hh);
       return;
     }
     bias_ = total_bias(b_ih, b_hh);
@@ -97,16 +97,18 @@ class ForwardGates {
 
  private:
   // What x and the biases give to all gates, without packing.
-  void multiply_all(const at::Tensor& w_ih, const at::Tensor& b_ih, const at::Tensor& b_hh) {
+  void multiply_unpacked(const at::Tensor& w_ih, const at::Tensor& b_ih, const at::Tensor& b_hh) {
     x_piece_ = prepared(x_, type_);
     const int64_t tokens = x_.size(0), inputs = x_.size(1);
     const T* x = x_piece_.template const_data_ptr<T>();
     const T* weights = w_ih.const_data_ptr<T>();
     const T* const biases[] = {data_or_null<T>(b_ih), data_or_null<T>(b_hh)};
     T* gates = gates_.template data_ptr<T>();
-    for (int64_t row = 0; row < tokens * gate_rows_; ++row) {
-      gates[row] = 0;
-      for (const T* bias : biases) gates[row] += bias ? bias[row % gate_rows_] : T{0};
+    std::fill(gates, gates + tokens * gate_rows_, T{0});
+    for (const T* bias : biases) {
+      for (int64_t token = 0; bias && token < tokens; ++token) {
+        for (int64_t row = 0; row < gate_rows_; ++row) gates[token * gate_rows_ + row] += bias[row];
+      }
     }
     for_shares(w_ih.numel(), [&](cpu::Share share) {
       const int64_t begin = share.begin(gate_rows_), end = share.end(gate_rows_);
