@@ -2,8 +2,6 @@
 #include "ops/rot_gru.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
@@ -114,11 +112,12 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
     input->prepare(p);
   }
   std::optional<WeightGradients> weights;
-  if (weights_wanted) weights.emplace(x, h0, out, steps, sizes.gate_rows, piece_tokens);
-  // All gates saw the old state, but for the candidate, which saw it reset and rotated.
-  const int64_t candidate = RotGruRows::offset(RotGruRows::kCandidate, sizes.hidden);
-  at::Tensor grad_candidate;
-  if (weights_wanted) grad_candidate = at::zeros({sizes.hidden, sizes.hidden}, options);
+  if (weights_wanted) {
+    // All gates saw the old state, but for the candidate, which saw it reset and rotated.
+    const int64_t candidate = RotGruRows::offset(RotGruRows::kCandidate, sizes.hidden);
+    weights.emplace(x, h0, out, steps, sizes.gate_rows, piece_tokens,
+                    OtherRows{candidate, sizes.hidden});
+  }
 
   const std::vector<cpu::Piece> pieces = steps.pieces(piece_tokens);
   for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) {
@@ -126,18 +125,13 @@ BackwardResult backward(const Sizes& sizes, const SequenceSteps& steps, const at
     sharing.run(steps.view(*piece), [&](const cpu::Work& work) { kernels.gru_backward(p, work); });
     const at::Tensor grads = grad_gates.narrow(0, 0, piece->tokens);
     if (input) input->add(*piece, grads);
-    if (weights_wanted) {
-      weights->add(*piece, grads);
-      grad_candidate.addmm_(grads.narrow(1, candidate, sizes.hidden).t(),
-                            rotated.narrow(0, 0, piece->tokens));
-    }
+    if (weights) weights->add(*piece, grads, rotated.narrow(0, 0, piece->tokens));
   }
   if (input) grad.x = input->gradient();
   if (weights_wanted) {
     grad.w_ih = weights->w_ih();
     grad.w_hh = weights->w_hh();
     grad.bias = weights->bias();
-    grad.w_hh.narrow(0, candidate, sizes.hidden).copy_(grad_candidate);
   }
   return grad;
 }

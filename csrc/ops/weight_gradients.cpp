@@ -44,8 +44,14 @@ int64_t gradient_piece_tokens(int64_t gate_rows) {
 
 WeightGradients::WeightGradients(const at::Tensor& x, const at::Tensor& h0, const at::Tensor& out,
                                  const SequenceSteps& steps, int64_t gate_rows,
-                                 int64_t piece_tokens)
-    : x_(x), h0_(h0), out_(out), steps_(steps), inputs_(x.size(1)), outputs_(h0.size(1)) {
+                                 int64_t piece_tokens, OtherRows other)
+    : x_(x),
+      h0_(h0),
+      out_(out),
+      steps_(steps),
+      inputs_(x.size(1)),
+      outputs_(h0.size(1)),
+      other_(other) {
   if (steps.count() == 1) return;
   const int64_t used = inputs_ + outputs_ + 1;
   const int64_t columns = (used + kColumnMultiple - 1) / kColumnMultiple * kColumnMultiple;
@@ -57,6 +63,7 @@ WeightGradients::WeightGradients(const at::Tensor& x, const at::Tensor& h0, cons
   };
   if (columns < kJointColumns) {
     add_part(0, columns);
+    if (other.count > 0) other_gradient_ = at::empty({other.count, outputs_}, x.options());
   } else {
     add_part(0, inputs_);
     add_part(inputs_, outputs_);
@@ -64,22 +71,45 @@ WeightGradients::WeightGradients(const at::Tensor& x, const at::Tensor& h0, cons
   }
 }
 
-void WeightGradients::add(const cpu::Piece& piece, const at::Tensor& grad_gates) {
+void WeightGradients::add_rows(at::Tensor gradient, int64_t first_row, int64_t rows,
+                               const at::Tensor& grad_gates, const at::Tensor& factors) const {
+  if (rows > 0) gradient.addmm_(grad_gates.narrow(1, first_row, rows).t(), factors, empty_ ? 0 : 1);
+}
+
+void WeightGradients::add(const cpu::Piece& piece, const at::Tensor& grad_gates,
+                          const at::Tensor& others) {
+  const int64_t gate_rows = grad_gates.size(1);
+  const auto add_others = [&](const at::Tensor& gradient) {
+    add_rows(gradient, other_.first, other_.count, grad_gates, others);
+  };
   if (steps_.count() == 1) {
     // All there is to multiply with lies as it should.
     parts_ = {{0, at::mm(grad_gates.t(), x_)},
               {inputs_, at::mm(grad_gates.t(), h0_)},
               {inputs_ + outputs_, grad_gates.sum(0, /*keepdim=*/true).t()}};
+    if (other_.count > 0) add_others(parts_[1].gradient.narrow(0, other_.first, other_.count));
     empty_ = false;
     return;
   }
   gather(piece);
   const at::Tensor factors = factors_.narrow(0, 0, piece.tokens);
-  for (Part& part : parts_) {
-    const int64_t columns = part.gradient.size(1);
-    part.gradient.addmm_(grad_gates.t(), factors.narrow(1, part.first_column, columns),
-                         empty_ ? 0 : 1);
+  const auto add_run = [&](const Part& part, int64_t first_row, int64_t end_row) {
+    add_rows(part.gradient.narrow(0, first_row, end_row - first_row), first_row,
+             end_row - first_row, grad_gates,
+             factors.narrow(1, part.first_column, part.gradient.size(1)));
+  };
+  for (const Part& part : parts_) {
+    const bool of_w_hh = parts_.size() > 1 && &part == &parts_[1];
+    if (of_w_hh && other_.count > 0) {
+      const int64_t other_end = other_.first + other_.count;
+      add_run(part, 0, other_.first);
+      add_others(part.gradient.narrow(0, other_.first, other_.count));
+      add_run(part, other_end, gate_rows);
+    } else {
+      add_run(part, 0, gate_rows);
+    }
   }
+  if (other_gradient_.defined()) add_others(other_gradient_);
   empty_ = false;
 }
 
@@ -105,6 +135,14 @@ void WeightGradients::gather(const cpu::Piece& piece) {
       copy(h0_, carried, token + carried, rows - carried, inputs_);
     }
   });
+}
+
+at::Tensor WeightGradients::w_hh() const {
+  const at::Tensor all = gradient(inputs_, outputs_);
+  if (other_gradient_.defined() && !empty_) {
+    all.narrow(0, other_.first, other_.count).copy_(other_gradient_);
+  }
+  return all;
 }
 
 at::Tensor WeightGradients::gradient(int64_t first_column, int64_t columns) const {
