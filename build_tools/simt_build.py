@@ -21,7 +21,7 @@ from sources import COMMON_FLAGS, ROOT
 # These speak to a GPU; the executor answers in their place.
 ONLY_FOR_A_GPU = ("current_device.cpp", "device.cu", "registration.cpp")
 # What the ops share with those of the CPU.
-SHARED = ("csrc/cpu/partition.cpp", "csrc/ops/sequence.cpp", "csrc/ops/plan_module.cpp")
+SHARED = ("csrc/ops/sequence.cpp", "csrc/ops/plan_module.cpp")
 
 
 def compiler():
