@@ -107,15 +107,17 @@ void run(void (*kernel)(const Params&, const Work&), const Params& params, int64
          const std::vector<UnitRange>& units) {
   const auto rows = partition_rows(params.steps, row_threads, kernels<T>().row_tile);
   std::deque<Barrier> barriers;
-  std::vector<std::thread> workers;
+  std::vector<Work> works;
   for (const RowRange& range : rows) {
     barriers.emplace_back(static_cast<int64_t>(units.size()));
     for (const UnitRange& unit_range : units) {
-      const Work work{range, unit_range, units.size() > 1 ? &barriers.back() : nullptr};
-      workers.emplace_back([=, &params] { kernel(params, work); });
+      works.push_back({range, unit_range, units.size() > 1 ? &barriers.back() : nullptr});
     }
   }
-  for (std::thread& worker : workers) worker.join();
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < works.size(); ++i) others.emplace_back(kernel, params, works[i]);
+  if (!works.empty()) kernel(params, works[0]);
+  for (std::thread& other : others) other.join();
 }
 
 // Goes back through the sequence in as many pieces as there are threads for rows, which may not
