@@ -1,8 +1,6 @@
 #include "ops/sequence.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/mm.h>
 #include <pthread.h>
 #include <sys/mman.h>
 
@@ -79,10 +77,6 @@ at::Tensor empty_for_backward(int64_t rows, int64_t columns, const at::TensorOpt
 at::Tensor total_bias(const at::Tensor& b_ih, const at::Tensor& b_hh) {
   if (!b_ih.defined() || !b_hh.defined()) return b_ih.defined() ? b_ih : b_hh;
   return b_ih.add(b_hh);
-}
-
-at::Tensor input_product(const at::Tensor& x, const at::Tensor& w_ih, const at::Tensor& bias) {
-  return bias.defined() ? at::addmm(bias, x, w_ih.t()) : at::mm(x, w_ih.t());
 }
 
 SequenceSteps::SequenceSteps(const OptionalTensor& batch_sizes, int64_t tokens, int64_t batch,

@@ -1,4 +1,4 @@
-// What the ops of both cells share: checks, number types, the steps of a sequence, threads.
+// What the ops of both cells share: checks, number types, packed weights, the steps of a sequence.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -80,9 +80,6 @@ at::Tensor empty_for_backward(int64_t rows, int64_t columns, const at::TensorOpt
 
 // The sum of the biases that there are; undefined without any.
 at::Tensor total_bias(const at::Tensor& b_ih, const at::Tensor& b_hh);
-
-// x w_ih^T + bias for all tokens.
-at::Tensor input_product(const at::Tensor& x, const at::Tensor& w_ih, const at::Tensor& bias);
 
 // The steps of a padded (no batch_sizes) or packed sequence.
 class SequenceSteps {

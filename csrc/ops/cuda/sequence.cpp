@@ -1,7 +1,9 @@
 #include "ops/cuda/sequence.h"
 
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -66,6 +68,10 @@ class Pieces {
 };
 
 }  // namespace
+
+at::Tensor input_product(const at::Tensor& x, const at::Tensor& w_ih, const at::Tensor& bias) {
+  return bias.defined() ? at::addmm(bias, x, w_ih.t()) : at::mm(x, w_ih.t());
+}
 
 std::vector<Step> steps_in_order(const SequenceSteps& steps) {
   const cpu::Steps view = steps.view();

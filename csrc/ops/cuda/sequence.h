@@ -35,6 +35,9 @@ struct Step {
 // The steps in the order of processing.
 std::vector<Step> steps_in_order(const SequenceSteps& steps);
 
+// x w_ih^T + bias for all tokens.
+at::Tensor input_product(const at::Tensor& x, const at::Tensor& w_ih, const at::Tensor& bias);
+
 // One call: where it runs and on which path.
 struct Launch {
   cuda::Request request;
