@@ -69,7 +69,9 @@ Sharing::Sharing(const LayerSizes& sizes)
   // Larger weights come from memory at every step, for each thread anew, and take longer than the
   // products of a few rows.
   constexpr int64_t kCachedBytes = 8 << 20, kFewRows = 32;
-  const int64_t threads = row_threads_;
+  // Threads that wait for one that has no processor would wait at every step.
+  const int64_t threads =
+      std::min<int64_t>(row_threads_, std::max(1u, std::thread::hardware_concurrency()));
   const int64_t row_tiles = (sizes.batch + sizes.row_tile - 1) / sizes.row_tile;
   const int64_t unit_tiles =
       std::max<int64_t>(1, (sizes.hidden + sizes.unit_tile - 1) / sizes.unit_tile);
@@ -81,7 +83,7 @@ Sharing::Sharing(const LayerSizes& sizes)
     const int64_t worth = sizes.batch * sizes.weights / kWorthWaiting;
     shares = std::clamp<int64_t>(std::min(shares, worth), 1, unit_tiles);
   }
-  row_threads_ = threads / shares;
+  if (shares > 1) row_threads_ = threads / shares;
   for (int64_t i = 0; i < shares; ++i) {
     const auto first = [&](int64_t share) { return unit_tiles * share / shares * sizes.unit_tile; };
     units_.push_back({first(i), std::min(sizes.hidden, first(i + 1))});
