@@ -16,7 +16,7 @@ void pause() {
 }  // namespace
 
 void Barrier::wait() {
-  constexpr int kPatience = 4000;  // looks, some tens of microseconds
+  constexpr int kPatience = 300;  // looks, a few microseconds
   const int64_t round = round_.load(std::memory_order_relaxed);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
     arrived_.store(0, std::memory_order_relaxed);

@@ -70,8 +70,8 @@ Sharing::Sharing(const LayerSizes& sizes)
   // products of a few rows.
   constexpr int64_t kCachedBytes = 8 << 20, kFewRows = 32;
   // Threads that wait for one that has no processor would wait at every step.
-  const int64_t threads =
-      std::min<int64_t>(row_threads_, std::max(1u, std::thread::hardware_concurrency()));
+  int64_t threads = row_threads_;
+  if (threads > 1) threads = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, threads);
   const int64_t row_tiles = (sizes.batch + sizes.row_tile - 1) / sizes.row_tile;
   const int64_t unit_tiles =
       std::max<int64_t>(1, (sizes.hidden + sizes.unit_tile - 1) / sizes.unit_tile);
