@@ -17,6 +17,7 @@ from .cells import RotGRUCell, RotLSTMCell
 from .info import build_info
 from .layers import RotGRU, RotLSTM
 from .ops import use_reference
+from .tracing import trace
 
 __all__ = [
     "RotGRU",
@@ -26,5 +27,6 @@ __all__ = [
     "__version__",
     "build_info",
     "reference",
+    "trace",
     "use_reference",
 ]

@@ -1,0 +1,266 @@
+"""`trace` and the `Trace` it gives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from . import page
+from .capture import Captured, capture
+from .layout import Layout
+from .page import Reading, Selection
+from .summary import Summary, summarise
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[np.floating[Any]]
+
+
+def trace(layer: nn.Module, x: Tensor | PackedSequence, state: Any = None) -> Trace:
+    """Run a layer and keep what happened inside it at every step.
+
+    The numbers are those that the layer's kernels save for backward in training, so time and memory
+    are about those of a training forward. Nothing of it is differentiable.
+
+    Args:
+        layer: a RotLSTM or RotGRU, or an nn.LSTM, which has no angles. Any number of layers,
+            directions, projections. Dropout between layers acts if the layer is in training mode.
+        x: what the layer takes: padded, packed or unbatched.
+        state: the initial state, as the layer takes it; zeros if None.
+
+    Returns:
+        A `Trace`: one `Direction` for each layer and direction, in the order of h_n.
+
+    Raises:
+        TypeError: if `layer` is of another kind, or `x` is no input.
+        RuntimeError: where the layer would not run on its kernels.
+
+    Example:
+        >>> import rotcell, torch
+        >>> layer = rotcell.RotLSTM(3, 4, num_layers=2)
+        >>> found = rotcell.trace(layer, torch.randn(7, 5, 3))
+        >>> found[0].angles.shape, found[1].gates["f"].shape
+        (torch.Size([7, 5, 2]), torch.Size([7, 5, 4]))
+        >>> torch.equal(found[1].output, layer(torch.zeros(1, 1, 3))[0])
+        False
+    """
+    run = capture(layer, x, state)
+    names = _direction_names(run.directions)
+    directions = [Direction(n, c) for n, c in zip(names, run.directions, strict=True)]
+    return Trace(run.cell, run.layout, run.output, run.state, directions)
+
+
+class Direction:
+    """What happened in one direction of one layer.
+
+    Every array has the layout of the layer's output, with its own features last: ``[T, B, ...]``,
+    ``[B, T, ...]`` with batch_first, ``[T, ...]`` unbatched, a PackedSequence for packed input.
+    """
+
+    def __init__(self, name: str, captured: Captured) -> None:
+        self.name = name  #: ``l0``, ``l0_reverse``, ``l1``, ... as in the names of the parameters
+        self.reverse = captured.reverse
+        self._captured = captured
+
+    def __repr__(self) -> str:
+        return f"Direction({self.name}: {', '.join(self.names)})"
+
+    def __getitem__(self, name: str) -> Tensor | PackedSequence:
+        """An array by one of `names`."""
+        return self._captured.layout.arrange(self.flat(name))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What there is: angles (if the cell rotates), the gates, memory and output."""
+        angles = () if self._captured.angles is None else ("angles",)
+        return (*angles, *self._captured.gates, "before_rotation", "after_rotation", "output")
+
+    @property
+    def rotates(self) -> bool:
+        """Whether there are angles."""
+        return self._captured.angles is not None
+
+    @property
+    def memory_is_output(self) -> bool:
+        """Whether the output is what the next step starts from, as in a GRU."""
+        return self._captured.memory is self._captured.output
+
+    @property
+    def hidden_size(self) -> int:
+        """Units of the memory."""
+        return self._captured.memory.shape[-1]
+
+    @property
+    def angles(self) -> Tensor | PackedSequence | None:
+        """``H // 2`` angles, radians between 0 and 2 pi; None if the cell does not rotate."""
+        return self["angles"] if self.rotates else None
+
+    @property
+    def gates(self) -> Mapping[str, Tensor | PackedSequence]:
+        """By name, after the activation: i, f, g, o of an LSTM, r, z, n of a GRU; ``H`` each."""
+        return {name: self[name] for name in self._captured.gates}
+
+    @property
+    def before_rotation(self) -> Tensor | PackedSequence:
+        """``H``: what is rotated. LSTM: f c + i g. GRU: r h."""
+        return self["before_rotation"]
+
+    @property
+    def after_rotation(self) -> Tensor | PackedSequence:
+        """``H``: what came of it. LSTM: the memory c. GRU: what the candidate sees of h."""
+        return self["after_rotation"]
+
+    @property
+    def memory(self) -> Tensor | PackedSequence:
+        """``H``: what the next step starts from. LSTM: c. GRU: h."""
+        return self["memory"]
+
+    @property
+    def output(self) -> Tensor | PackedSequence:
+        """``P``: the output of this direction; P is H without a projection."""
+        return self["output"]
+
+    def flat(self, name: str) -> Tensor:
+        """An array as ``[N, ...]``: the tokens of all steps, one step after the other.
+
+        Besides `names` there are ``memory`` (what the next step starts from), ``previous_memory``
+        (what the step started from) and ``kept`` (what the forget or reset gate left of that).
+        """
+        if name == "angles" and self._captured.angles is not None:
+            return self._captured.angles
+        if name in self._captured.gates:
+            return self._captured.gates[name]
+        if name in _COMPUTED:
+            found: Tensor = getattr(self._captured, name)
+            return found
+        raise KeyError(f"{name!r}: there are {', '.join(self.names)}")
+
+    def row(self, name: str, row: int) -> Tensor:
+        """An array of one row of the batch, ``[T, ...]`` with T its own length."""
+        return self._captured.layout.row(self.flat(name), row)
+
+    def initial_memory(self, row: int) -> Tensor:
+        """``[H]``: what `memory` of one row is before the first step."""
+        return self._captured.layout.initial_row(self._captured.initial_memory, row)
+
+
+_COMPUTED = (
+    "before_rotation",
+    "after_rotation",
+    "output",
+    "memory",
+    "kept",
+    "previous_memory",
+)
+
+
+class Trace(Sequence[Direction]):
+    """One run of a layer, seen from inside: a sequence of `Direction`, in the order of h_n."""
+
+    def __init__(
+        self,
+        cell: str,
+        layout: Layout,
+        output: Tensor | PackedSequence,
+        state: Any,
+        directions: Sequence[Direction],
+    ) -> None:
+        self.cell = cell  #: the name of the layer's class
+        self.layout = layout
+        self.output = output  #: what the layer gave
+        self.state = state  #: its last state
+        self._directions = tuple(directions)
+
+    def __getitem__(self, index: Any) -> Any:
+        """A direction by number, or by name such as ``"l1_reverse"``."""
+        if isinstance(index, str):
+            for direction in self._directions:
+                if direction.name == index:
+                    return direction
+            known = ", ".join(d.name for d in self._directions)
+            raise KeyError(f"{index!r}: there are {known}")
+        return self._directions[index]
+
+    def __len__(self) -> int:
+        return len(self._directions)
+
+    def __iter__(self) -> Iterator[Direction]:
+        return iter(self._directions)
+
+    def __repr__(self) -> str:
+        sizes = f"{self.layout.steps} steps, {self.layout.rows} rows"
+        return f"Trace of {self.cell}: {sizes}, {', '.join(d.name for d in self)}"
+
+    def summary(self) -> Summary:
+        """Every pair in numbers: mean angle, spread, saturated steps, norm kept."""
+        return summarise(self)
+
+    def to_numpy(self) -> dict[str, Array]:
+        """All arrays by name and direction, such as ``angles_l0`` or ``f_l1_reverse``.
+
+        In the layer's layout; packed rows come as ``[T, B, ...]`` with NaN after the end of each.
+        """
+        return {
+            f"{name}_{direction.name}": _numpy(self.layout.padded(direction.flat(name)))
+            for direction in self
+            for name in direction.names
+        }
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        tokens: Sequence[str] | Sequence[Sequence[str]] | None = None,
+        select: int | Sequence[int] | Selection | None = None,
+        *,
+        readings: Reading | Sequence[Reading] | None = None,
+        title: str | None = None,
+    ) -> Path:
+        """Write a page to look at it in a browser: one file, which needs no network.
+
+        Args:
+            path: where to, say ``"trace.html"``.
+            tokens: the words of the one row that is shown, or a list of words for each row that is
+                shown. Numbers if None.
+            select: a row of the batch, several, or a `Selection`, which can also choose layers,
+                pairs and steps. None: from the first row on what fits.
+            readings: what a question answering model made of each row that is shown.
+            title: what stands above it.
+
+        Returns:
+            The path.
+
+        Raises:
+            PageError: if arguments do not fit the trace, or a chosen part does not fit into 5 MB.
+        """
+        html = page.render(self, tokens, select, readings, title)
+        where = Path(path)
+        where.write_text(html, encoding="utf-8")
+        return where
+
+    def _repr_html_(self) -> str:
+        return page.in_frame(page.render(self, None, None, None, None))
+
+
+def _direction_names(directions: Sequence[Captured]) -> list[str]:
+    bidirectional = any(captured.reverse for captured in directions)
+    per_layer = 2 if bidirectional else 1
+    return [
+        f"l{number // per_layer}{'_reverse' if captured.reverse else ''}"
+        for number, captured in enumerate(directions)
+    ]
+
+
+def _numpy(tensor: Tensor) -> Array:
+    """A bfloat16, which NumPy does not know, becomes a float32."""
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()
+    found: Array = tensor.cpu().numpy()
+    return found
