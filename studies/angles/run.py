@@ -1,0 +1,123 @@
+"""Trains the models of the study and measures them: one JSON a run, none computed twice.
+
+    python studies/angles/run.py --data PATH --out DIR
+
+Stop it as you like; the same command goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from measure import measure
+from rotcell.babi.atomic import write_atomically
+from rotcell.babi.checkpoint import Checkpoint
+from rotcell.babi.job import versions
+from rotcell.babi.model import QuestionAnswerer
+from rotcell.babi.options import positive, tasks
+from rotcell.babi.settings import RunSettings
+from rotcell.babi.source import Source, TaskQuestions
+from rotcell.babi.train import Place, Trainer
+from rotcell.babi.vectorise import vectorise
+from variants import TRAINING_VARIANTS
+
+FORMAT = "rotcell angle study run 1"
+TASKS = (18, 20, 15, 1, 5)
+MODELS = ("rotlstm", "lstm", *(f"rotlstm {variant}" for variant in TRAINING_VARIANTS))
+
+
+class Run(NamedTuple):
+    """One model to train."""
+
+    task: int
+    model: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"task{self.task}-{self.model.replace(' ', '-')}-seed{self.seed}"
+
+    def settings(self, epochs: int) -> RunSettings:
+        return RunSettings(
+            task=self.task, cell=self.model.split()[0], seed=self.seed, epochs=epochs
+        )
+
+    def restrict(self, model: QuestionAnswerer) -> None:
+        """Put the variant's rule on both layers."""
+        for variant in self.model.split()[1:]:
+            for layer in (model.question_rnn, model.story_rnn):
+                TRAINING_VARIANTS[variant](layer)
+
+
+def run_one(run: Run, questions: TaskQuestions, folder: Path, epochs: int) -> None:
+    """Train and measure; a stopped training goes on from its last epoch."""
+    settings = run.settings(epochs)
+    tensors = vectorise(questions)
+    checkpoint, best = folder / f"{run.name}.pt", folder / f"{run.name}.best.pt"
+    trainer = Trainer(tensors, settings, Place())
+    untrained = copy.deepcopy(trainer.model).eval()
+    run.restrict(trainer.model)
+    if checkpoint.exists():
+        trainer.restore(Checkpoint.load(checkpoint), questions.digest, checkpoint)
+    began = time.perf_counter()
+    while trainer.history.epochs < epochs:
+        trainer.epoch()
+        if trainer.history.outcome.epoch == trainer.history.epochs:
+            torch.save(trainer.model.state_dict(), best)
+        trainer.snapshot(questions.digest).save(checkpoint)
+    seconds = time.perf_counter() - began
+    trainer.model.load_state_dict(torch.load(best, weights_only=True))
+    model = trainer.model.eval()
+    result = {
+        "format": FORMAT,
+        "model": run.model,
+        "settings": settings.plain(),
+        "gates": "sigmoid",
+        "data": questions.digest,
+        "outcome": trainer.history.outcome._asdict(),
+        "train": trainer.history.train[trainer.history.outcome.epoch - 1],
+        "seconds": round(seconds, 1),  # of the last process, if there were several
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+    }
+    # A variant's angles are not those that the kernels save, so only its accuracy counts.
+    if " " not in run.model:
+        result |= measure(untrained, model, tensors.train, tensors.test)
+    write_atomically(folder / f"{run.name}.json", (json.dumps(result) + "\n").encode())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Train and measure the models of the study.")
+    parser.add_argument("--data", required=True, help="folder or .tar.gz of the official files")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--tasks", type=tasks, default=TASKS, help="default 1,5,15,18,20")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    parser.add_argument("--seeds", type=positive, default=5, help="default 5")
+    parser.add_argument("--epochs", type=positive, default=40, help="default 40")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    options.out.mkdir(parents=True, exist_ok=True)
+    source = Source.at(options.data)
+    runs = [
+        Run(task, model, seed)
+        for model in options.models
+        for seed in range(options.seeds)
+        for task in options.tasks
+    ]
+    for number, run in enumerate(runs, start=1):
+        if (options.out / f"{run.name}.json").exists():
+            continue
+        began = time.perf_counter()
+        run_one(run, source.load(run.task), options.out, options.epochs)
+        took = time.perf_counter() - began
+        print(f"{number}/{len(runs)}  {run.name}  {took:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""RotLSTMs whose angles follow another rule: for ablations.
+
+A rule is put on a layer that exists, so that a model trained without it can be tested with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from rotcell import RotLSTM, ops
+from rotcell.reference import LSTM_GATES, gate_sizes, rotate
+from torch import Tensor
+
+#: From what x and the biases give to the angles before activation [B, P], what h gives [B, P], and
+#: the number of the step, to angles in radians.
+AngleRule = Callable[[Tensor, Tensor, int], Tensor]
+
+
+def paper_rule(from_x: Tensor, from_h: Tensor, step: int) -> Tensor:
+    """u = 2 pi sigmoid(.): the paper's, which the others change."""
+    return 2 * math.pi * torch.sigmoid(from_x + from_h)
+
+
+def half_turn_rule(from_x: Tensor, from_h: Tensor, step: int) -> Tensor:
+    """u = pi sigmoid(.): no angle beyond half a turn."""
+    return math.pi * torch.sigmoid(from_x + from_h)
+
+
+def use_rule(layer: RotLSTM, rule: AngleRule) -> None:
+    """Let a layer run in plain PyTorch with this rule for its angles, on padded input."""
+    sizes = gate_sizes(LSTM_GATES, layer.hidden_size)
+
+    def run_direction(x, state, weights, batch_sizes, reverse):
+        assert batch_sizes is None
+        assert not reverse
+        w_ih, w_hh, b_ih, b_hh = weights
+        h, c = state
+        out = []
+        for step, from_x in enumerate(F.linear(x, w_ih, b_ih + b_hh).split(len(h))):
+            from_h = F.linear(h, w_hh)
+            parts = [p.split(sizes, dim=-1) for p in (from_x, from_h)]
+            i, f, g, o = (a + b for a, b in zip(parts[0][:4], parts[1][:4], strict=True))
+            d = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            c = rotate(d, rule(parts[0][4], parts[1][4], step))
+            h = torch.sigmoid(o) * torch.tanh(c)
+            out.append(h)
+        return torch.cat(out), h, c
+
+    layer._run_direction = run_direction
+
+
+def use_masked_angles(layer: RotLSTM, from_x: bool) -> None:
+    """Let the angles depend on x and bias only, or on the bias only; the kernels run as ever."""
+    first = 4 * layer.hidden_size
+
+    def without_angles(weight: Tensor) -> Tensor:
+        keep = torch.ones(len(weight), 1, device=weight.device, dtype=weight.dtype)
+        keep[first:] = 0
+        return weight * keep
+
+    def run_direction(x, state, weights, batch_sizes, reverse):
+        w_ih, w_hh, b_ih, b_hh = weights
+        w_ih = w_ih if from_x else without_angles(w_ih)
+        w_hh = without_angles(w_hh)
+        return ops.rot_lstm(x, *state, w_ih, w_hh, b_ih, b_hh, None, batch_sizes, reverse)
+
+    layer._run_direction = run_direction
+
+
+def undo(layer: RotLSTM) -> None:
+    """Let a layer run as its class says again."""
+    layer.__dict__.pop("_run_direction", None)
+
+
+#: What a model can be trained with instead of the paper's angles.
+TRAINING_VARIANTS: dict[str, Callable[[RotLSTM], None]] = {
+    "x-only": lambda layer: use_masked_angles(layer, from_x=True),
+    "fixed": lambda layer: use_masked_angles(layer, from_x=False),
+    "half-turn": lambda layer: use_rule(layer, half_turn_rule),
+}
