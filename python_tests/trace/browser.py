@@ -1,4 +1,4 @@
-"""Drives a headless Chromium through its chromedriver: the few words of WebDriver that the tests need.
+"""Drives a headless Chromium through its chromedriver, with the few commands that tests need.
 
 WebDriver is a small protocol of JSON over HTTP, so nothing has to be installed beside the browser.
 """
@@ -200,7 +200,9 @@ class Browser:
 
     def console(self) -> list[str]:
         """What the browser complained of since the last call."""
-        return [str(entry["message"]) for entry in self._ask("POST", "/se/log", {"type": "browser"})]
+        return [
+            str(entry["message"]) for entry in self._ask("POST", "/se/log", {"type": "browser"})
+        ]
 
     def requests(self) -> list[str]:
         """The addresses that were asked for since the last call."""

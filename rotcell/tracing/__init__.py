@@ -1,7 +1,7 @@
 """Looking inside a layer: what its angles, gates and memory were at every step.
 
-`trace` runs a layer and keeps what its kernels save for backward; a `Trace` names it, sums it up and
-writes it as a page for a browser.
+`trace` runs a layer and keeps what its kernels save for backward; a `Trace` names it, sums it up
+and writes it as a page for a browser.
 """
 
 from .page import PageError, Reading, Selection

@@ -51,16 +51,16 @@ class Layout:
         return sum(size > place for size in self.batch_sizes)
 
     def arrange(self, flat: Tensor) -> Tensor | PackedSequence:
-        """``[T, B, ...]``, ``[B, T, ...]``, ``[T, ...]`` or packed: as the layer gives its output."""
+        """As the layer gives its output: ``[T, B, ...]``, ``[B, T, ...]``, ``[T, ...]`` or packed."""
         if self.packed is not None:
             return self.packed._replace(data=flat)
         if not self.batched:
             return flat
-        stepped = flat.unflatten(0, (self.steps, self.rows))
+        stepped = flat.view(self.steps, self.rows, *flat.shape[1:])
         return stepped.transpose(0, 1) if self.batch_first else stepped
 
     def padded(self, flat: Tensor) -> Tensor:
-        """As `arrange`, but packed rows as ``[T, B, ...]`` in the caller's order, NaN after each."""
+        """As `arrange`, but packed rows as ``[T, B, ...]`` in the caller's order, filled with NaN."""
         if self.packed is None:
             arranged = self.arrange(flat)
             assert isinstance(arranged, Tensor)
@@ -78,9 +78,9 @@ class Layout:
         return flat[torch.tensor(tokens, device=flat.device)]
 
     def previous(self, flat: Tensor, initial: Tensor, reverse: bool) -> Tensor:
-        """What each token starts from: the values one step earlier, or the initial ones ``[B, ...]``.
+        """What each token starts from: the values one step earlier, or the initial ones.
 
-        Rows of `initial` are in the order of the flat tokens.
+        `initial` is ``[B, ...]``, its rows in the order of the flat tokens.
         """
         before = []
         for step, size in enumerate(self.batch_sizes):

@@ -49,7 +49,9 @@ class Reading:
 
     answers: Sequence[str]  #: A words
     probabilities: Tensor  #: ``[T, A]``, of each answer if the row ended at that step
-    saliency: Tensor | None = None  #: ``[T]``, how much each token mattered; any scale, not negative
+    saliency: Tensor | None = (
+        None  #: ``[T]``, how much each token mattered; any scale, not negative
+    )
     question: Sequence[str] = ()  #: its words
     question_saliency: Tensor | None = None  #: one number for each of them
     expected: str | None = None  #: the right answer
@@ -356,4 +358,3 @@ def _fill_in(title: str, content: dict[str, Any]) -> str:
         name, after = piece.split("}}", 1)
         filled += [parts[name], after]
     return "".join(filled)
-

@@ -152,9 +152,7 @@ def _reading(
 
 
 @torch.no_grad()
-def prefix_probabilities(
-    reader: Reader, story: Sequence[str], question: Sequence[str]
-) -> Tensor:
+def prefix_probabilities(reader: Reader, story: Sequence[str], question: Sequence[str]) -> Tensor:
     """``[T, words]``: of every answer, had the story ended after each of its T words.
 
     Each beginning is read as the model reads any story, padded to the usual length.

@@ -81,4 +81,5 @@ def _pairs(direction: Direction) -> Iterable[PairSummary]:
 
 def _pair_norms(memory: Tensor, pairs: int) -> Tensor:
     """``[N, pairs]``."""
-    return memory[:, : 2 * pairs].double().unflatten(1, (pairs, 2)).norm(dim=-1)
+    paired = memory[:, : 2 * pairs].double()
+    return torch.linalg.vector_norm(paired.reshape(-1, pairs, 2), dim=-1)

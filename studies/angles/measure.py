@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import rotcell
 import torch
+from torch import Tensor, nn
+from variants import paper_rule, undo, use_rule
+
+import rotcell
 from rotcell.babi.model import QuestionAnswerer
 from rotcell.babi.vectorise import PADDING, Examples
 from rotcell.tracing.summary import SATURATED, turn
-from torch import Tensor, nn
-from variants import paper_rule, undo, use_rule
 
 BINS = 64  # of a histogram of angles
 STORIES = 300  # whose angles are looked at; accuracies are of the whole test set
@@ -134,7 +135,7 @@ def accuracy(model: QuestionAnswerer, examples: Examples) -> float:
 
 
 def ablations(model: QuestionAnswerer, train: Examples, test: Examples) -> dict[str, float]:
-    """Test accuracy with the angles of both layers changed in what is said; means are of training."""
+    """Test accuracy with the angles of both layers changed as said; means are those of training."""
     watched = {rnn: watch(model, train, rnn) for rnn in ("question_rnn", "story_rnn")}
     found = {"as trained": accuracy(model, test)}
     for name, rules in _rules(watched):
@@ -156,15 +157,19 @@ def _rules(watched: dict[str, Steps]) -> Iterator[tuple[str, dict[str, _MakeRule
     def for_both(make: Callable[[Steps], _MakeRule]) -> dict[str, _MakeRule]:
         return {rnn: make(steps) for rnn, steps in watched.items()}
 
-    yield "plain loop, as trained", for_both(lambda _: lambda words: lambda x, h, t, r: paper_rule(x, h, t))
+    yield (
+        "plain loop, as trained",
+        for_both(lambda _: lambda words: lambda x, h, t, r: paper_rule(x, h, t)),
+    )
     yield "rotation off", for_both(lambda _: lambda words: lambda x, h, t, r: torch.zeros_like(x))
     yield "frozen at the pair's mean", for_both(_frozen)
     yield "frozen at the word's mean", for_both(_frozen_by_word)
     for count in KEPT_PAIRS:
         yield f"only the {count} most turning pairs", for_both(lambda s, k=count: _only(s, k, True))
     for count in KEPT_PAIRS:
-        yield f"all but the {count} most turning pairs", for_both(
-            lambda s, k=count: _only(s, k, False)
+        yield (
+            f"all but the {count} most turning pairs",
+            for_both(lambda s, k=count: _only(s, k, False)),
         )
 
 

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import torch
 from measure import measure
+from variants import TRAINING_VARIANTS
+
 from rotcell.babi.atomic import write_atomically
 from rotcell.babi.checkpoint import Checkpoint
 from rotcell.babi.job import versions
@@ -25,7 +27,6 @@ from rotcell.babi.settings import RunSettings
 from rotcell.babi.source import Source, TaskQuestions
 from rotcell.babi.train import Place, Trainer
 from rotcell.babi.vectorise import vectorise
-from variants import TRAINING_VARIANTS
 
 FORMAT = "rotcell angle study run 1"
 TASKS = (18, 20, 15, 1, 5)

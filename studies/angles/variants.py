@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+
 from rotcell import RotLSTM, ops
 from rotcell.reference import LSTM_GATES, gate_sizes, rotate
-from torch import Tensor
 
 #: From what x and the biases give to the angles before activation [B, P], what h gives [B, P], and
 #: the number of the step, to angles in radians.
