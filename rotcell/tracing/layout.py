@@ -51,7 +51,7 @@ class Layout:
         return sum(size > place for size in self.batch_sizes)
 
     def arrange(self, flat: Tensor) -> Tensor | PackedSequence:
-        """As the layer gives its output: ``[T, B, ...]``, ``[B, T, ...]``, ``[T, ...]`` or packed."""
+        """As the layer gives its output: ``[T, B, ...]``, batch first, ``[T, ...]`` or packed."""
         if self.packed is not None:
             return self.packed._replace(data=flat)
         if not self.batched:
@@ -60,7 +60,7 @@ class Layout:
         return stepped.transpose(0, 1) if self.batch_first else stepped
 
     def padded(self, flat: Tensor) -> Tensor:
-        """As `arrange`, but packed rows as ``[T, B, ...]`` in the caller's order, filled with NaN."""
+        """As `arrange`, but packed rows as ``[T, B, ...]`` in the caller's order, NaN behind."""
         if self.packed is None:
             arranged = self.arrange(flat)
             assert isinstance(arranged, Tensor)

@@ -82,4 +82,5 @@ def _pairs(direction: Direction) -> Iterable[PairSummary]:
 def _pair_norms(memory: Tensor, pairs: int) -> Tensor:
     """``[N, pairs]``."""
     paired = memory[:, : 2 * pairs].double()
-    return torch.linalg.vector_norm(paired.reshape(-1, pairs, 2), dim=-1)
+    norms: Tensor = torch.linalg.vector_norm(paired.reshape(-1, pairs, 2), dim=-1)
+    return norms
