@@ -236,6 +236,22 @@ def test_the_plane_ends_where_the_memory_is(page, trace):
     assert (200 - start[1]) / scale == pytest.approx(float(before[1]), abs=0.01)
 
 
+@pytest.mark.parametrize("step", range(1, STEPS))
+def test_arcs_go_the_way_of_the_turn(page, trace, step):
+    page.choose("#slider", str(step))
+    pair = chosen_pair(page)
+    x, y = page.run(
+        "const arc = document.querySelector('#plane .turn');"
+        "const p = arc.getPointAtLength(arc.getTotalLength() / 2); return [p.x, p.y]"
+    )
+    before = trace[0].row("before_rotation", 0)[step, 2 * pair : 2 * pair + 2]
+    angle = float(trace[0].row("angles", 0)[step, pair])
+    half_way = math.atan2(*before.flip(0)) + math.remainder(angle, 2 * math.pi) / 2
+    assert math.remainder(math.atan2(200 - y, x - 200) - half_way, 2 * math.pi) == pytest.approx(
+        0, abs=0.02
+    )
+
+
 def test_answers_and_words_that_mattered(page, reading):
     page.choose("#slider", "4")
     best = int(reading.probabilities[4].argmax())

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from rotcell._closed_pipe import quiet_on_closed_pipe
-from rotcell.babi import data_cli, demo, report_cli, sweep_cli, train_cli
+from rotcell.babi import data_cli, demo, look, report_cli, sweep_cli, train_cli
 from rotcell.babi.checkpoint import CheckpointError
 from rotcell.babi.optional import NotInstalledError
 from rotcell.babi.results import ResultError
@@ -23,6 +23,7 @@ _COMMANDS: dict[
     "data": ("download, generate, check or compare data", data_cli.add_arguments, data_cli.run),
     "train": ("train one model", train_cli.add_train_arguments, train_cli.run_train),
     "ask": ("ask a trained model", train_cli.add_ask_arguments, train_cli.run_ask),
+    "look": ("see inside a model that reads a story", look.add_arguments, look.run),
     "sweep": ("run one of the paper's experiments", sweep_cli.add_arguments, sweep_cli.run),
     "report": ("tables and figures of a sweep", report_cli.add_arguments, report_cli.run),
 }
@@ -31,6 +32,7 @@ _COMMANDS: dict[
 _EXPECTED = (
     CheckpointError,
     DataError,
+    look.LookError,
     NotInstalledError,
     OSError,
     ResultError,

@@ -1,8 +1,11 @@
-"""What a question answering model of `rotcell.babi` makes of a story, token by token, as a page."""
+"""``rotcell-babi look``: what a model makes of a story, token by token, as a page for a browser."""
 
 from __future__ import annotations
 
+import argparse
 import os
+import sys
+import webbrowser
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +16,18 @@ from torch.nn.utils.rnn import PackedSequence
 
 from rotcell.babi.checkpoint import Checkpoint, CheckpointError
 from rotcell.babi.model import QuestionAnswerer
+from rotcell.babi.options import add_data_options, positive, source_of
+from rotcell.babi.reader import Question, tokenize
+from rotcell.babi.settings import RunSettings
 from rotcell.babi.vectorise import Dictionary, Examples, pad
-
-from .page import Reading, Selection
-from .trace import Trace, trace
+from rotcell.tracing import Reading, Selection, Trace, trace
 
 #: Answers that a reading names.
 _ANSWERS = 8
+
+
+class LookError(ValueError):
+    """What there is nothing to look at of."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +35,10 @@ class Reader:
     """A trained model and all it needs to read a story."""
 
     model: QuestionAnswerer
+    settings: RunSettings
     dictionary: Dictionary
     story_length: int  # shorter stories are padded to it, unless packed
     question_length: int
-    packed: bool
 
     @classmethod
     def load(cls, path: Path) -> Reader:
@@ -43,7 +51,7 @@ class Reader:
         except RuntimeError as error:
             raise CheckpointError(f"the weights in {path} do not fit: {error}") from None
         lengths = saved.story_length, saved.question_length
-        return cls(model, dictionary, *lengths, packed=saved.settings.packed)
+        return cls(model, saved.settings, dictionary, *lengths)
 
     def known(self, words: Iterable[str]) -> list[str]:
         """The words that the model has met."""
@@ -62,7 +70,7 @@ class Reader:
     def _padded(self, rows: Sequence[Sequence[str]], usual: int) -> Tensor:
         numbers = [[self.dictionary[word] for word in row] for row in rows]
         longest = max(len(row) for row in rows)
-        if self.packed:
+        if self.settings.packed:
             return pad(numbers, longest, "behind")
         return pad(numbers, max(usual, longest))
 
@@ -97,14 +105,18 @@ def look_at_question(
         expected: the right answer, if it is known.
 
     Raises:
-        ValueError: if no word is known.
-        TypeError: if the model's layers cannot be traced (nn.GRU).
+        LookError: if no word is known, or the model's layers cannot be traced (nn.GRU).
     """
     story, question = reader.known(story), reader.known(question)
     if not story or not question:
-        raise ValueError("there is no known word to go by")
+        raise LookError("there is no word that the model knows, in the story or in the question")
     rows = reader.examples([story], question)
-    inside = trace(reader.model.story_rnn, _story_input(reader.model, rows))
+    try:
+        inside = trace(reader.model.story_rnn, _story_input(reader.model, rows))
+    except TypeError as error:
+        raise LookError(
+            f"a model of {reader.settings.cell} cells cannot be traced: {error}"
+        ) from None
     padding = inside.layout.length(0) - len(story)
     return QuestionTrace(
         inside,
@@ -198,9 +210,75 @@ def saliency(
 
 def _words(padded: Tensor, words: Sequence[str], reader: Reader) -> slice:
     """Where the words are among the padding: in front of it if it is behind."""
-    if reader.packed:
+    if reader.settings.packed:
         return slice(0, len(words))
     return slice(len(padded) - len(words), None)
 
 
-__all__ = ["QuestionTrace", "Reader", "look_at_question", "prefix_probabilities", "saliency"]
+# The command line
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `rotcell-babi look` understands."""
+    parser.add_argument("checkpoint", type=Path, help="a file that train --checkpoint wrote")
+    parser.add_argument(
+        "--question",
+        type=positive,
+        metavar="K",
+        help="the K-th test question of the task (default: a story that you type)",
+    )
+    parser.add_argument("--task", type=int, metavar="N", help="default: the model's own")
+    add_data_options(parser)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="default: a name that tells what")
+    parser.add_argument("--open", action="store_true", help="open it in a browser")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the page and say where; returns the exit status."""
+    reader = Reader.load(options.checkpoint)
+    task = reader.settings.task if options.task is None else options.task
+    if options.question is None:
+        if options.task is not None or options.data is not None or options.test_data is not None:
+            raise LookError("--task and the data options choose a question: they need --question")
+        story, asked, expected = *_typed_story(), None
+        title, name = "A story that was typed", "look-typed.html"
+    else:
+        question = _test_question(options, task)
+        story, asked, expected = question.story_tokens, question.question, question.answer
+        title = f"Question {options.question} of bAbI task {task}"
+        name = f"look-task{task}-question{options.question}.html"
+    unknown = {w: None for w in (*story, *asked) if w not in reader.dictionary}
+    if unknown:
+        print(f"The model does not know, and leaves out: {', '.join(unknown)}")
+    seen = look_at_question(reader, story, asked, expected)
+    path = seen.save(options.out or Path(name), f"{title}, read by a {seen.trace.cell}")
+    answer = seen.reading.answers[int(seen.reading.probabilities[-1].argmax())]
+    chance = float(seen.reading.probabilities[-1].max())
+    right = "" if expected is None else f" (right is {expected})"
+    print(f"Answer: {answer}, {chance:.0%}{right}. To look at: {path.resolve()}")
+    if options.open and not webbrowser.open(path.resolve().as_uri()):
+        print("There is no browser to open it with.")
+    return 0
+
+
+def _test_question(options: argparse.Namespace, task: int) -> Question:
+    source = source_of(options)
+    questions = source.load(task).test
+    print(f"Question {options.question} of task {task}, test, {source}.")
+    if options.question > len(questions):
+        raise LookError(f"there is no question {options.question}: the test has {len(questions)}")
+    chosen: Question = questions[options.question - 1]
+    return chosen
+
+
+def _typed_story() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Lines up to the first that ends in a question mark, which is the question."""
+    if sys.stdin.isatty():
+        print("Type the sentences of a story, one a line, and then a question.")
+    story: list[str] = []
+    for line in sys.stdin:
+        words = tokenize(line)
+        if words[-1:] == ("?",):
+            return tuple(story), words
+        story += words
+    raise LookError("there was no question: a line that ends in ?")
