@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +17,7 @@ from rotcell.tracing.summary import SATURATED, turn
 
 BINS = 64  # of a histogram of angles
 STORIES = 300  # whose angles are looked at; accuracies are of the whole test set
-KEPT_PAIRS = (1, 2, 4, 8, 16)
+KEPT_PAIRS = (2, 4, 8, 16)
 _BATCH = 100
 
 
@@ -136,66 +136,106 @@ def accuracy(model: QuestionAnswerer, examples: Examples) -> float:
 
 def ablations(model: QuestionAnswerer, train: Examples, test: Examples) -> dict[str, float]:
     """Test accuracy with the angles of both layers changed as said; means are those of training."""
-    watched = {rnn: watch(model, train, rnn) for rnn in ("question_rnn", "story_rnn")}
+    rules = {rnn: _rules(Habits.of(model, train, rnn), words_of(test, rnn)) for rnn in RNNS}
     found = {"as trained": accuracy(model, test)}
-    for name, rules in _rules(watched):
-        with_rules = {rnn: make(test_words(test, rnn)) for rnn, make in rules.items()}
-        found[name] = _accuracy_by_rule(model, test, with_rules)
+    for name in rules[RNNS[0]]:
+        found[name] = _accuracy_by_rule(model, test, {rnn: rules[rnn][name] for rnn in RNNS})
     return found
 
 
-def test_words(examples: Examples, rnn: str) -> Tensor:
-    """[T, N]"""
+RNNS = ("question_rnn", "story_rnn")
+
+
+def words_of(examples: Examples, rnn: str) -> Tensor:
+    """What a layer reads, ``[T, N]``."""
     return (examples.story if rnn == "story_rnn" else examples.question).t()
 
 
-_Rule = Callable[[Tensor, Tensor, int, slice], Tensor]  # the last: which rows of the test set
-_MakeRule = Callable[[Tensor], _Rule]
+@dataclass
+class Habits:
+    """What a layer usually does, by the training stories."""
 
+    mean: Tensor  # [P], angles
+    by_word: Tensor  # [words, P]; the mean of all for a word that never came, and for padding
+    from_x: Tensor  # [P], the mean of what x gives to the angles before activation
+    from_h: Tensor  # [P], of what h gives
+    turning: Tensor  # pairs, those that turn most first
+    varying: Tensor  # pairs, those whose angles differ most first
 
-def _rules(watched: dict[str, Steps]) -> Iterator[tuple[str, dict[str, _MakeRule]]]:
-    def for_both(make: Callable[[Steps], _MakeRule]) -> dict[str, _MakeRule]:
-        return {rnn: make(steps) for rnn, steps in watched.items()}
-
-    yield (
-        "plain loop, as trained",
-        for_both(lambda _: lambda words: lambda x, h, t, r: paper_rule(x, h, t)),
-    )
-    yield "rotation off", for_both(lambda _: lambda words: lambda x, h, t, r: torch.zeros_like(x))
-    yield "frozen at the pair's mean", for_both(_frozen)
-    yield "frozen at the word's mean", for_both(_frozen_by_word)
-    for count in KEPT_PAIRS:
-        yield f"only the {count} most turning pairs", for_both(lambda s, k=count: _only(s, k, True))
-    for count in KEPT_PAIRS:
-        yield (
-            f"all but the {count} most turning pairs",
-            for_both(lambda s, k=count: _only(s, k, False)),
+    @classmethod
+    def of(cls, model: QuestionAnswerer, train: Examples, rnn: str) -> Habits:
+        """Look at a layer."""
+        steps = watch(model, train, rnn)
+        angles = steps.angles
+        mean = circular_mean(angles)
+        by_word = mean.repeat(len(model.story_embedding.weight), 1)
+        for word in steps.words.unique().tolist():
+            by_word[word] = circular_mean(angles[steps.words == word])
+        spread = 1 - torch.polar(torch.ones_like(angles), angles).mean(0).abs()
+        return cls(
+            mean,
+            by_word,
+            *_mean_parts(model, train, rnn),
+            turn(angles).mean(0).argsort(descending=True),
+            spread.argsort(descending=True),
         )
 
 
-def _frozen(steps: Steps) -> _MakeRule:
-    mean = circular_mean(steps.angles)
-    return lambda words: lambda x, h, t, rows: mean.expand_as(x)
+@torch.no_grad()
+def _mean_parts(model: QuestionAnswerer, train: Examples, rnn: str) -> tuple[Tensor, Tensor]:
+    """The means of the two parts of the angles before activation, over real words."""
+    real = words_of(train, rnn) != PADDING
+    parts: list[tuple[Tensor, Tensor]] = []
+
+    def record(from_x: Tensor, from_h: Tensor, step: int) -> Tensor:
+        parts.append((from_x[real[step]], from_h[real[step]]))
+        return paper_rule(from_x, from_h, step)
+
+    layer = getattr(model, rnn)
+    use_rule(layer, record)
+    try:
+        model(train)
+    finally:
+        undo(layer)
+    from_x, from_h = (torch.cat(part).mean(0) for part in zip(*parts, strict=True))
+    return from_x, from_h
 
 
-def _frozen_by_word(steps: Steps) -> _MakeRule:
-    """A word that training never showed, and padding, have the mean of all."""
-    table = circular_mean(steps.angles).repeat(int(steps.words.max()) + 1, 1)
-    for word in steps.words.unique().tolist():
-        table[word] = circular_mean(steps.angles[steps.words == word])
-
-    def of_test(words: Tensor) -> _Rule:
-        known = words.clamp(max=len(table) - 1)
-        return lambda x, h, t, rows: table[known[t, rows]]
-
-    return of_test
+_Rule = Callable[[Tensor, Tensor, int, slice], Tensor]  # the last: which rows of the test set
 
 
-def _only(steps: Steps, count: int, kept: bool) -> _MakeRule:
-    most = turn(steps.angles).mean(0).topk(min(count, steps.angles.shape[1])).indices
-    acts = torch.full((steps.angles.shape[1],), float(not kept))
-    acts[most] = float(kept)
-    return lambda words: lambda x, h, t, rows: acts * paper_rule(x, h, t)
+def _rules(habits: Habits, words: Tensor) -> dict[str, _Rule]:
+    """By name; `words` are those of the test, ``[T, N]``."""
+
+    def paper(x: Tensor, h: Tensor, t: int, rows: slice) -> Tensor:
+        return paper_rule(x, h, t)
+
+    def where(pairs: Tensor, inside: _Rule, outside: _Rule) -> _Rule:
+        chosen = torch.zeros(len(habits.mean), dtype=torch.bool)
+        chosen[pairs] = True
+        return lambda *given: torch.where(chosen, inside(*given), outside(*given))
+
+    def off(x: Tensor, h: Tensor, t: int, rows: slice) -> Tensor:
+        return torch.zeros_like(x)
+
+    def frozen(x: Tensor, h: Tensor, t: int, rows: slice) -> Tensor:
+        return habits.mean.expand_as(x)
+
+    rules: dict[str, _Rule] = {
+        "plain loop, as trained": paper,
+        "rotation off": off,
+        "frozen at the pair's mean": frozen,
+        "frozen at the word's mean": lambda x, h, t, rows: habits.by_word[words[t, rows]],
+        "h's part at its mean": lambda x, h, t, rows: paper_rule(x, habits.from_h, t),
+        "x's part at its mean": lambda x, h, t, rows: paper_rule(habits.from_x, h, t),
+    }
+    for k in KEPT_PAIRS:
+        most, varied = habits.turning[:k], habits.varying[:k]
+        rules[f"only the {k} most turning pairs turn"] = where(most, paper, off)
+        rules[f"the {k} most turning pairs do not turn"] = where(most, off, paper)
+        rules[f"all but the {k} most varying pairs frozen"] = where(varied, paper, frozen)
+        rules[f"the {k} most varying pairs frozen"] = where(varied, frozen, paper)
+    return rules
 
 
 @torch.no_grad()

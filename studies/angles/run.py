@@ -66,13 +66,11 @@ def run_one(run: Run, questions: TaskQuestions, folder: Path, epochs: int) -> No
     run.restrict(trainer.model)
     if checkpoint.exists():
         trainer.restore(Checkpoint.load(checkpoint), questions.digest, checkpoint)
-    began = time.perf_counter()
     while trainer.history.epochs < epochs:
         trainer.epoch()
         if trainer.history.outcome.epoch == trainer.history.epochs:
             torch.save(trainer.model.state_dict(), best)
         trainer.snapshot(questions.digest).save(checkpoint)
-    seconds = time.perf_counter() - began
     trainer.model.load_state_dict(torch.load(best, weights_only=True))
     model = trainer.model.eval()
     result = {
@@ -83,7 +81,6 @@ def run_one(run: Run, questions: TaskQuestions, folder: Path, epochs: int) -> No
         "data": questions.digest,
         "outcome": trainer.history.outcome._asdict(),
         "train": trainer.history.train[trainer.history.outcome.epoch - 1],
-        "seconds": round(seconds, 1),  # of the last process, if there were several
         "threads": torch.get_num_threads(),
         "versions": versions(),
     }
