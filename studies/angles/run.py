@@ -30,7 +30,14 @@ from rotcell.babi.vectorise import vectorise
 
 FORMAT = "rotcell angle study run 1"
 TASKS = (18, 20, 15, 1, 5)
-MODELS = ("rotlstm", "lstm", *(f"rotlstm {variant}" for variant in TRAINING_VARIANTS))
+#: Packed: without the padding in front of a story, which the protocol has the layers read too.
+MODELS = (
+    "rotlstm",
+    "lstm",
+    *(f"rotlstm {variant}" for variant in TRAINING_VARIANTS),
+    "lstm packed",
+    "rotlstm packed",
+)
 
 
 class Run(NamedTuple):
@@ -45,21 +52,23 @@ class Run(NamedTuple):
         return f"task{self.task}-{self.model.replace(' ', '-')}-seed{self.seed}"
 
     def settings(self, epochs: int) -> RunSettings:
+        cell, *how = self.model.split()
         return RunSettings(
-            task=self.task, cell=self.model.split()[0], seed=self.seed, epochs=epochs
+            task=self.task, cell=cell, seed=self.seed, epochs=epochs, packed="packed" in how
         )
 
     def restrict(self, model: QuestionAnswerer) -> None:
         """Put the variant's rule on both layers."""
-        for variant in self.model.split()[1:]:
+        restriction = TRAINING_VARIANTS.get(self.model.partition(" ")[2])
+        if restriction is not None:
             for layer in (model.question_rnn, model.story_rnn):
-                TRAINING_VARIANTS[variant](layer)
+                restriction(layer)
 
 
 def run_one(run: Run, questions: TaskQuestions, folder: Path, epochs: int) -> None:
     """Train and measure; a stopped training goes on from its last epoch."""
     settings = run.settings(epochs)
-    tensors = vectorise(questions)
+    tensors = vectorise(questions, padding="behind" if settings.packed else "front")
     checkpoint, best = folder / f"{run.name}.pt", folder / f"{run.name}.best.pt"
     trainer = Trainer(tensors, settings, Place())
     untrained = copy.deepcopy(trainer.model).eval()
@@ -84,7 +93,7 @@ def run_one(run: Run, questions: TaskQuestions, folder: Path, epochs: int) -> No
         "threads": torch.get_num_threads(),
         "versions": versions(),
     }
-    # A variant's angles are not those that the kernels save, so only its accuracy counts.
+    # Of the others only the accuracy counts.
     if " " not in run.model:
         result |= measure(untrained, model, tensors.train, tensors.test)
     write_atomically(folder / f"{run.name}.json", (json.dumps(result) + "\n").encode())

@@ -1,0 +1,356 @@
+"""Figures and tables of docs/angles.md, from the numbers in results/angles/runs.jsonl.
+
+    python studies/angles/figures.py [--collect DIR]
+
+With --collect the runs that run.py has finished in DIR are put into runs.jsonl first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNS = ROOT / "results" / "angles" / "runs.jsonl"
+PAGE = ROOT / "docs" / "angles.md"
+FIGURES = ROOT / "docs" / "angles"
+
+TASKS = {
+    1: "one fact",
+    5: "three-arg relations",
+    15: "deduction",
+    18: "size reasoning",
+    20: "motives",
+}
+MODELS = {
+    "lstm": "LSTM",
+    "rotlstm": "RotLSTM",
+    "rotlstm x-only": "RotLSTM, angles from x only",
+    "rotlstm fixed": "RotLSTM, one learned angle a pair",
+    "rotlstm half-turn": "RotLSTM, angles between 0 and π",
+    "lstm packed": "LSTM, no padding",
+    "rotlstm packed": "RotLSTM, no padding",
+}
+KNOWN = ("word", "position", "word and position", "word and question")
+BLUE, ORANGE, GREY = "#0b5fa5", "#c8691c", "#8b949c"
+
+Run = dict[str, Any]
+
+
+def key(run: Run) -> tuple[int, int, int]:
+    """What a run is of: task, model, seed."""
+    return run["settings"]["task"], list(MODELS).index(run["model"]), run["settings"]["seed"]
+
+
+def collect(folder: Path) -> None:
+    """Put finished runs into the committed file, in order; a newer one replaces an older one."""
+    runs = {key(run): run for run in load()}
+    for path in sorted(folder.glob("*.json")):
+        run = json.loads(path.read_text())
+        runs[key(run)] = run
+    RUNS.parent.mkdir(parents=True, exist_ok=True)
+    RUNS.write_text("".join(json.dumps(_rounded(runs[k])) + "\n" for k in sorted(runs)))
+
+
+def _rounded(value: Any) -> Any:
+    """Five digits are more than seeds agree on."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {name: _rounded(part) for name, part in value.items()}
+    return [_rounded(part) for part in value] if isinstance(value, list) else value
+
+
+def load() -> list[Run]:
+    """The committed runs. Those of one task must be of the same data and protocol."""
+    if not RUNS.exists():
+        return []
+    runs = [json.loads(line) for line in RUNS.read_text().splitlines()]
+    seen: dict[int, tuple[object, ...]] = {}
+    for run in runs:
+        settings = {k: v for k, v in run["settings"].items() if k not in ("seed", "cell", "packed")}
+        same = (run["data"], run["gates"], settings)
+        task = run["settings"]["task"]
+        if seen.setdefault(task, same) != same:
+            raise SystemExit(f"runs of task {task} are of different data or protocols: {key(run)}")
+    return runs
+
+
+class Numbers:
+    """The runs, by task and model."""
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self._runs = list(runs)
+        found = {run["settings"]["task"] for run in self._runs if run["model"] == "rotlstm"}
+        self.tasks = sorted(found)
+
+    def of(self, task: int, model: str = "rotlstm") -> list[Run]:
+        """All seeds."""
+        return [r for r in self._runs if r["settings"]["task"] == task and r["model"] == model]
+
+    def spread(self, task: int, model: str, number: Callable[[Run], float]) -> str:
+        """Mean ± standard deviation over the seeds, in percent."""
+        return spread([number(run) for run in self.of(task, model)])
+
+
+def spread(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    mean = f"{100 * statistics.mean(values):.1f}"
+    if len(values) == 1:
+        return f"{mean} (one seed)"
+    return f"{mean} ± {100 * statistics.stdev(values):.1f}"
+
+
+# Figures
+
+
+def panels(count: int, height: float, **options: Any) -> tuple[Any, Sequence[Any]]:
+    figure, axes = plt.subplots(
+        1,
+        count,
+        figsize=(2.6 * count + 0.6, height),
+        layout="constrained",
+        squeeze=False,
+        **options,
+    )
+    for axis in axes[0]:
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, axes[0]
+
+
+def band(
+    axis: Any, xs: Sequence[float], curves: Sequence[Sequence[float]], colour: str, label: str
+) -> None:
+    """The mean of curves, with the least and most as a band."""
+    columns = list(zip(*curves, strict=True))
+    axis.fill_between(
+        xs, [min(c) for c in columns], [max(c) for c in columns], color=colour, alpha=0.2, lw=0
+    )
+    axis.plot(xs, [statistics.mean(c) for c in columns], color=colour, label=label, lw=1.5)
+
+
+def histograms(numbers: Numbers) -> Any:
+    figure, axes = panels(len(numbers.tasks), 2.5, sharey=True)
+    for axis, task in zip(axes, numbers.tasks, strict=True):
+        for when, colour in (("before", GREY), ("after", BLUE)):
+            curves = []
+            for run in numbers.of(task):
+                counts = run["histogram"][when]
+                width = 2 * math.pi / len(counts)
+                curves.append([count / sum(counts) / width for count in counts])
+            middles = [(k + 0.5) * width for k in range(len(counts))]
+            band(axis, middles, curves, colour, f"{when} training")
+        axis.set_title(f"task {task}, {TASKS[task]}", fontsize=9)
+        axis.set_xticks([0, math.pi, 2 * math.pi], ["0", "π", "2π"])
+        axis.set_xlim(0, 2 * math.pi)
+        axis.set_ylim(0, 1.2)  # before training the peak at pi is several times as high
+        axis.set_xlabel("angle")
+    axes[0].set_ylabel("density")
+    axes[0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def explained(numbers: Numbers) -> Any:
+    figure, axes = panels(len(numbers.tasks), 2.8, sharey=True)
+    for axis, task in zip(axes, numbers.tasks, strict=True):
+        for place, known in enumerate(KNOWN):
+            values = [v for run in numbers.of(task) for v in run["explained"][known]]
+            before = [
+                v for run in numbers.of(task) for v in run["explained before training"][known]
+            ]
+            jitter = [place + 0.5 * ((k * 0.618) % 1 - 0.5) for k in range(len(values))]
+            axis.plot(jitter, values, ".", color=BLUE, alpha=0.35, ms=3, mew=0)
+            for data, colour in ((before, GREY), (values, BLUE)):
+                median = statistics.median(data)
+                axis.plot([place - 0.38, place + 0.38], [median] * 2, color=colour, lw=2)
+        axis.set_title(f"task {task}, {TASKS[task]}", fontsize=9)
+        names = [known.replace(" and ", "\n+ ") for known in KNOWN]
+        axis.set_xticks(range(len(KNOWN)), names, fontsize=8)
+        axis.set_ylim(-0.02, 1.02)
+    axes[0].set_ylabel("share of variance explained")
+    return figure
+
+
+def norms(numbers: Numbers) -> Any:
+    figure, axes = panels(len(numbers.tasks), 2.5)
+    for axis, task in zip(axes, numbers.tasks, strict=True):
+        for model, colour in (("lstm", GREY), ("rotlstm", BLUE)):
+            curves = [run["norm"] for run in numbers.of(task, model)]
+            if curves:
+                length = min(len(curve) for curve in curves)
+                band(axis, range(length), [c[:length] for c in curves], colour, MODELS[model])
+        axis.set_title(f"task {task}, {TASKS[task]}", fontsize=9)
+        axis.set_xlabel("token of the story")
+        axis.set_ylim(0)
+    axes[0].set_ylabel("norm of the memory")
+    axes[0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def ablation_chart(numbers: Numbers) -> Any:
+    names = list(numbers.of(numbers.tasks[0])[0]["ablations"])
+    names.remove("plain loop, as trained")
+    figure, axes = panels(len(numbers.tasks), 0.19 * len(names) + 0.8, sharey=True)
+    for axis, task in zip(axes, numbers.tasks, strict=True):
+        runs = numbers.of(task)
+        whole = statistics.mean(run["ablations"]["as trained"] for run in runs)
+        axis.axvline(100 * whole, color=GREY, lw=1)
+        for place, name in enumerate(names):
+            values = [100 * run["ablations"][name] for run in runs]
+            axis.plot(values, [place] * len(values), ".", color=BLUE, alpha=0.5, mew=0)
+            axis.plot(statistics.mean(values), place, "|", color=BLUE, ms=9, mew=2)
+        axis.set_title(f"task {task}, {TASKS[task]}", fontsize=9)
+        axis.set_xlim(-2, 102)
+        axis.set_xlabel("test accuracy, %")
+        axis.grid(axis="y", color="#eceeef")
+        axis.set_axisbelow(True)
+    axes[0].set_yticks(range(len(names)), names, fontsize=8)
+    axes[0].invert_yaxis()
+    return figure
+
+
+FIGURE_MAKERS: dict[str, Callable[[Numbers], Any]] = {
+    "histograms": histograms,
+    "explained": explained,
+    "ablations": ablation_chart,
+    "norms": norms,
+}
+
+
+# Tables
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def headings(numbers: Numbers) -> list[str]:
+    return ["", *(f"task {task}" for task in numbers.tasks)]
+
+
+def ablation_table(numbers: Numbers) -> str:
+    names = list(numbers.of(numbers.tasks[0])[0]["ablations"])
+    names.remove("plain loop, as trained")
+    return table(
+        headings(numbers),
+        (
+            [
+                name,
+                *(
+                    numbers.spread(t, "rotlstm", lambda r, n=name: r["ablations"][n])
+                    for t in numbers.tasks
+                ),
+            ]
+            for name in names
+        ),
+    )
+
+
+def training_table(numbers: Numbers) -> str:
+    return table(
+        [*headings(numbers), "seeds"],
+        (
+            [
+                label,
+                *(
+                    numbers.spread(t, model, lambda run: run["outcome"]["test"])
+                    for t in numbers.tasks
+                ),
+                ", ".join(str(len(numbers.of(task, model))) for task in numbers.tasks),
+            ]
+            for model, label in MODELS.items()
+        ),
+    )
+
+
+def saturation_table(numbers: Numbers) -> str:
+    def near_half_turn(run: Run, when: str) -> float:
+        counts = run["histogram"][when]
+        quarter = len(counts) // 4
+        return sum(counts[quarter:-quarter]) / sum(counts)
+
+    measures: dict[str, Callable[[Run], float]] = {
+        "saturated before training": lambda run: run["saturated"]["before"],
+        "saturated after": lambda run: run["saturated"]["after"],
+        "within π/2 of π before": lambda run: near_half_turn(run, "before"),
+        "within π/2 of π after": lambda run: near_half_turn(run, "after"),
+    }
+    return table(
+        headings(numbers),
+        (
+            [name, *(numbers.spread(task, "rotlstm", number) for task in numbers.tasks)]
+            for name, number in measures.items()
+        ),
+    )
+
+
+def explained_table(numbers: Numbers) -> str:
+    def median(run: Run, known: str) -> float:
+        return statistics.median(run["explained"][known])
+
+    return table(
+        headings(numbers),
+        (
+            [
+                known,
+                *(
+                    numbers.spread(t, "rotlstm", lambda r, k=known: median(r, k))
+                    for t in numbers.tasks
+                ),
+            ]
+            for known in KNOWN
+        ),
+    )
+
+
+TABLES: dict[str, Callable[[Numbers], str]] = {
+    "saturation": saturation_table,
+    "explained": explained_table,
+    "ablations": ablation_table,
+    "training": training_table,
+}
+
+
+def with_tables(text: str, numbers: Numbers) -> str:
+    """The page with its tables made anew; each stands between two comments."""
+    for name, make in TABLES.items():
+        pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
+        made = make(numbers)
+        text, count = re.subn(pattern, rf"\g<1>{made}\n\g<2>", text, flags=re.DOTALL)
+        if count != 1:
+            raise SystemExit(f"{PAGE} must have one place for the table {name!r}, has {count}")
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--collect", type=Path, metavar="DIR", help="take in finished runs first")
+    options = parser.parse_args()
+    if options.collect:
+        collect(options.collect)
+    numbers = Numbers(load())
+    if not numbers.tasks:
+        raise SystemExit(f"{RUNS} has no run of a RotLSTM")
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    for name, make in FIGURE_MAKERS.items():
+        figure = make(numbers)
+        figure.savefig(FIGURES / f"{name}.png", dpi=130, metadata={"Software": None})
+        plt.close(figure)
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), numbers), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
