@@ -101,7 +101,7 @@ def test_loads_from_disk_without_a_request_or_a_complaint(browser, trace, tmp_pa
     asked = [url for url in browser.requests() if not url.startswith("chrome://")]
     assert asked == [path.resolve().as_uri()]
     assert browser.console() == []
-    assert browser.text("#title") == "Inside a RotLSTM"
+    assert browser.text("#title") == "Inside the RotLSTM"
 
 
 def test_keys_step_through_tokens_and_pairs(page, trace):

@@ -272,7 +272,7 @@
     const rows = mapRows();
     const answers = shownAnswers();
     const width = $("scroller").clientWidth;
-    context.font = `12px ${FONT}`;
+    context.font = `650 13px ${FONT}`;
     const widest = (texts) => Math.max(0, ...texts.map((t) => context.measureText(t).width));
     const answerNames = answers.map((a) => answerName(a));
     const left = Math.ceil(Math.min(110, Math.max(widest(rows.map((r) => r.name)), widest(answerNames)) + 12));
@@ -1015,6 +1015,7 @@
     fill($("direction"), data.directions.map((d, k) => [String(k), directionName(d.name)]), "0");
     $("sequence-choice").hidden = data.sequences.length < 2;
     $("direction-choice").hidden = data.directions.length < 2;
+    $("story-card").hidden = !data.named; // mere numbers stand above the heat map already
     listen();
     state.step = firstLook();
     chooseDirection(0);

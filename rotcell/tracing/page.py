@@ -75,8 +75,9 @@ def render(
         rows = _rows_that_fit(rows, spans, directions)
     pairs = {d.name: _pairs(d, chosen.pairs, rows, spans, directions) for d in directions}
     content = {
-        "title": title or f"Inside a {trace.cell}",
+        "title": title or f"Inside the {trace.cell}",
         "cell": trace.cell,
+        "named": tokens is not None,
         "shown": _what_is_shown(trace, rows, directions, pairs),
         "sequences": [
             _sequence(row, words[k][spans[k]], spans[k], read[k]) for k, row in enumerate(rows)
