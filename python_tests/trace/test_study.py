@@ -1,0 +1,178 @@
+"""The study of the angles: its measures against cases with a known answer, its runs, its tables."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from rotcell import RotLSTM
+from rotcell.babi.settings import RunSettings
+from rotcell.babi.source import Source
+from rotcell.babi.train import Place, Trainer
+from rotcell.babi.vectorise import vectorise
+
+STUDY = Path(__file__).resolve().parents[2] / "studies" / "angles"
+sys.path.insert(0, str(STUDY))
+
+import figures  # noqa: E402
+import measure  # noqa: E402
+import run  # noqa: E402
+import variants  # noqa: E402
+
+SOURCE = Source(questions=60)
+
+
+@pytest.fixture(scope="module")
+def tensors():
+    return vectorise(SOURCE.load(1))
+
+
+@pytest.fixture(scope="module")
+def model(tensors):
+    settings = RunSettings(task=1, cell="rotlstm", state_size=6, embedding=5, epochs=1, lr=0.01)
+    trainer = Trainer(tensors, settings, Place())
+    trainer.epoch()
+    return trainer.model.eval()
+
+
+def test_the_plain_loop_with_the_papers_rule_is_the_layer():
+    layer, x = RotLSTM(3, 5, dtype=torch.float64), torch.randn(7, 2, 3, dtype=torch.float64)
+    expected = layer(x)
+    variants.use_rule(layer, variants.paper_rule)
+    found = layer(x)
+    torch.testing.assert_close(found, expected)
+    variants.undo(layer)
+    assert torch.equal(layer(x)[0], expected[0])
+
+
+def test_masked_angles_do_not_depend_on_what_is_masked():
+    layer, x = RotLSTM(3, 4), torch.randn(5, 2, 3)
+    torch.manual_seed(0)
+    variants.use_masked_angles(layer, from_x=True)
+    before = layer(x)[0].detach()
+    with torch.no_grad():
+        layer.weight_hh_l0[16:] += 1
+    assert torch.equal(layer(x)[0], before)
+    with torch.no_grad():
+        layer.weight_ih_l0[16:] += 1
+    assert not torch.equal(layer(x)[0], before)
+    layer(x)[0].sum().backward()
+    assert not layer.weight_hh_l0.grad[16:].any()
+    assert layer.weight_hh_l0.grad[:16].any()
+    assert layer.weight_ih_l0.grad[16:].any()
+    variants.use_masked_angles(layer, from_x=False)
+    layer.zero_grad()
+    layer(x)[0].sum().backward()
+    assert not layer.weight_ih_l0.grad[16:].any()
+    assert layer.bias_ih_l0.grad[16:].any()
+
+
+def test_variance_explained():
+    generator = torch.Generator().manual_seed(0)
+    groups = torch.arange(6000) % 300
+    decided = (groups * 0.7) % (2 * math.pi)
+    noise = torch.rand(6000, generator=generator) * 2 * math.pi
+    # Half of the variance: a point that is a group's, or any.
+    any_time = torch.rand(6000, generator=generator) < 0.5
+    mixed = torch.where(any_time, noise, decided)
+    angles = torch.stack([decided, noise, mixed], dim=1)
+    by_group = measure.explained(angles, groups)
+    assert by_group[0] == pytest.approx(1, abs=1e-9)
+    assert by_group[1] == pytest.approx(0, abs=0.02)
+    # A group's mean point has half the length, so a quarter of the variance is between groups.
+    assert by_group[2] == pytest.approx(0.25, abs=0.03)
+
+
+def test_watching_leaves_out_padding(model, tensors):
+    steps = measure.watch(model, tensors.test)
+    assert len(steps.words) == int(tensors.test.story_lengths.sum())
+    assert (steps.words != 0).all()
+    assert int(steps.positions.max()) == int(tensors.test.story_lengths.max()) - 1
+    assert steps.angles.shape == (len(steps.words), 3)
+
+
+def test_ablations_begin_with_the_model_itself(model, tensors):
+    found = measure.ablations(model, tensors.train, tensors.test)
+    assert found["plain loop, as trained"] == pytest.approx(found["as trained"], abs=0.02)
+    assert "_run_direction" not in model.story_rnn.__dict__
+    with torch.no_grad():
+        expected = measure.accuracy(model, tensors.test)
+    assert found["as trained"] == expected
+
+
+def test_rotation_off_is_a_layer_whose_angles_are_zero(model, tensors):
+    found = measure.ablations(model, tensors.train, tensors.test)["rotation off"]
+    weights = {name: w.clone() for name, w in model.state_dict().items()}
+    with torch.no_grad():
+        for layer in (model.question_rnn, model.story_rnn):
+            layer.weight_ih_l0[24:] = 0
+            layer.weight_hh_l0[24:] = 0
+            layer.bias_ih_l0[24:] = -1e4
+    expected = measure.accuracy(model, tensors.test)
+    model.load_state_dict(weights)
+    assert found == pytest.approx(expected, abs=0.02)
+
+
+def test_runs_are_resumed_and_not_computed_twice(tmp_path, monkeypatch):
+    one = run.Run(task=1, model="rotlstm x-only", seed=0)
+    epochs = []
+    whole_epoch = Trainer.epoch
+
+    def epoch(trainer):
+        if len(epochs) == 1 and not (tmp_path / "stopped").exists():
+            (tmp_path / "stopped").touch()
+            raise KeyboardInterrupt
+        epochs.append(trainer.history.epochs)
+        whole_epoch(trainer)
+
+    monkeypatch.setattr(Trainer, "epoch", epoch)
+    with pytest.raises(KeyboardInterrupt):
+        run.run_one(one, SOURCE.load(1), tmp_path, epochs=2)
+    run.run_one(one, SOURCE.load(1), tmp_path, epochs=2)
+    assert epochs == [0, 1]
+    found = json.loads((tmp_path / f"{one.name}.json").read_text())
+    assert found["data"] == SOURCE.load(1).digest
+    assert found["settings"]["seed"] == 0
+    assert found["model"] == "rotlstm x-only"
+
+
+def test_the_page_in_the_repository_is_what_the_runs_give():
+    numbers = figures.Numbers(figures.load())
+    if not numbers.tasks:
+        pytest.skip("no run is committed")
+    text = figures.PAGE.read_text(encoding="utf-8")
+    assert figures.with_tables(text, numbers) == text
+    for name in figures.FIGURE_MAKERS:
+        assert (figures.FIGURES / f"{name}.png").exists()
+
+
+def test_figures_can_be_drawn_of_few_runs(tmp_path, model, tensors, monkeypatch):
+    settings = RunSettings(task=1, cell="rotlstm", state_size=6, epochs=1)
+    made = {
+        "model": "rotlstm",
+        "settings": settings.plain(),
+        "gates": "sigmoid",
+        "data": "x",
+        "outcome": {"epoch": 1, "validation": 0.5, "test": 0.4},
+        **measure.measure(model, model, tensors.train, tensors.test),
+    }
+    monkeypatch.setattr(figures, "RUNS", tmp_path / "results" / "runs.jsonl")
+    (tmp_path / "a.json").write_text(json.dumps(made))
+    figures.collect(tmp_path)
+    numbers = figures.Numbers(figures.load())
+    assert numbers.tasks == [1]
+    for make in figures.FIGURE_MAKERS.values():
+        figure = make(numbers)
+        figures.plt.close(figure)
+    assert "40.0 (one seed)" in figures.training_table(numbers)
+    (tmp_path / "b.json").write_text(
+        json.dumps(made | {"data": "y", "settings": settings.plain() | {"seed": 1}})
+    )
+    figures.collect(tmp_path)
+    with pytest.raises(SystemExit, match="different data"):
+        figures.load()
