@@ -316,11 +316,37 @@ def explained_table(numbers: Numbers) -> str:
     )
 
 
+def memory_table(numbers: Numbers) -> str:
+    def mean(task: int, model: str, number: Callable[[Run], float | None]) -> str:
+        values = [number(run) for run in numbers.of(task, model)]
+        found = [value for value in values if value is not None]
+        return f"{statistics.mean(found):.2f}".replace("-", "−") if found else "-"  # noqa: RUF001
+
+    measures: dict[str, Callable[[Run], float | None]] = {
+        "norm of the memory when the story begins": lambda run: run["padding"],
+        "cosine with the memory one step earlier": lambda run: run["similar"][0],
+        "two steps earlier": lambda run: run["similar"][1],
+        "three steps earlier": lambda run: run["similar"][2],
+        "probability of all answers together, last step": lambda run: run["speaks"][-1],
+        "one step before": lambda run: run["speaks"][-2],
+        "two steps before": lambda run: run["speaks"][-3],
+    }
+    return table(
+        headings(numbers),
+        (
+            [f"{MODELS[model]}: {name}", *(mean(task, model, number) for task in numbers.tasks)]
+            for model in ("lstm", "rotlstm")
+            for name, number in measures.items()
+        ),
+    )
+
+
 TABLES: dict[str, Callable[[Numbers], str]] = {
     "saturation": saturation_table,
     "explained": explained_table,
     "ablations": ablation_table,
     "training": training_table,
+    "memory": memory_table,
 }
 
 

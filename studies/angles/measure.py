@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from variants import paper_rule, undo, use_rule
 
@@ -19,6 +20,7 @@ BINS = 64  # of a histogram of angles
 STORIES = 300  # whose angles are looked at; accuracies are of the whole test set
 KEPT_PAIRS = (2, 4, 8, 16)
 _BATCH = 100
+_LAST = 12  # steps at the end of a story
 
 
 @dataclass
@@ -267,13 +269,37 @@ def norm_through_time(steps: Steps, longest: int = 400) -> list[float]:
     return list(means)
 
 
+@torch.no_grad()
+def step_to_step(model: QuestionAnswerer, examples: Examples) -> dict[str, object]:
+    """How the memory changes from step to step, and what the model would say at the last ones.
+
+    `similar` has the mean cosine between the memory and that of one to four steps earlier, `speaks`
+    the mean probability that all answers of the task have together, at each of the last steps, and
+    `padding` the mean norm of the memory when the padding ends and the story begins.
+    """
+    layer = model.story_rnn
+    direction = rotcell.trace(layer, _input_of(layer, model, examples))[0]
+    memory, real = direction.memory, (examples.story != PADDING).t()
+    similar = [
+        float(F.cosine_similarity(memory[k:], memory[:-k], dim=-1)[real[:-k]].mean())
+        for k in range(1, 5)
+    ]
+    last = torch.softmax(model.dense(direction.output[-_LAST:]), dim=-1)
+    speaks = last[..., examples.answer.unique()].sum(-1).mean(1).tolist()
+    padded = ~real[0]  # rows with padding at all
+    ends = (~real).sum(0) - 1
+    at_end = memory[ends[padded], padded.nonzero()[:, 0]].norm(dim=-1)
+    padding = float(at_end.mean()) if len(at_end) else None
+    return {"similar": similar, "speaks": speaks, "padding": padding}
+
+
 def measure(
     untrained: QuestionAnswerer, model: QuestionAnswerer, train: Examples, test: Examples
 ) -> dict[str, object]:
     """All numbers of one run."""
     looked_at = test.part(0, STORIES)
     after = watch(model, looked_at)
-    found: dict[str, object] = {"norm": norm_through_time(after)}
+    found: dict[str, object] = {"norm": norm_through_time(after), **step_to_step(model, looked_at)}
     if after.angles is None:
         return found
     before = watch(untrained, looked_at)
