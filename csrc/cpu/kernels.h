@@ -27,6 +27,13 @@ struct Work {
   RowRange rows;
   UnitRange units;
   Barrier* barrier;  // not used by a thread that has all units
+  int64_t slot;      // which of the partial weight gradients is this thread's
+};
+
+// What the lanes of a vector hold.
+enum class Layout {
+  kUnits,  // units of a row
+  kRows,   // rows of the batch, of one unit: for small weights; no projection, products by step
 };
 
 // How the products with w_ih are made, and whether w_hh is packed.
@@ -75,6 +82,14 @@ struct Forward {
   T* c_n;               // [B, H]; may be cells if nothing is kept
 };
 
+// Columns of a partial weight gradient: those of x, of the old output, 1 for the bias, padding.
+template <class T>
+constexpr int64_t gradient_width(int64_t inputs, int64_t outputs) {
+  constexpr int64_t kMultiple = 64 / static_cast<int64_t>(sizeof(T));
+  return (inputs + outputs + 1 + kMultiple - 1) / kMultiple * kMultiple;
+}
+
+enum class WeightGradient { kNotHere, kBySlot };
 enum class InputGradient { kNotHere, kByStep };
 enum class OutputGradient { kZero, kGiven };
 
@@ -84,9 +99,11 @@ struct Backward {
   Chunk chunk;  // what to go back through; the chunks behind it are done
   InputGradient input_gradient;
   OutputGradient output_gradient;
+  WeightGradient weight_gradient;  // Layout::kRows only
   const T* recurrent;   // w_hh packed for the way back, by ranges of units; unless kUnpacked
   const T* w_hh;        // kUnpacked: [G, P]
-  const T* w_ih;        // packed for the way back, if the gradient of x is made by step
+  const T* w_ih;        // packed for the way back, if the gradient of x is made by step; with
+                        // Layout::kRows it is part of `recurrent`
   const T* projection;  // w_hr packed for the way back, if projected
   const T* h0;          // [B, P]
   const T* c0;          // [B, H]; if the cell has a memory, as are cells and grad_c
@@ -94,11 +111,13 @@ struct Backward {
   const T* cells;       // [N, H]
   const T* out;         // [N, P]
   const T* grad_out;    // [N, P], if given
+  const T* x;           // [N, I], for the weight gradient by slot
   T* grad_h;            // [B, P]: gradient of h after the chunk, becomes that of h before it
   T* grad_c;            // [B, H]: gradient of c, likewise
   T* grad_gates;        // [chunk.tokens, G] out
   T* grad_x;            // [N, I] out, if made by step
   T* operands;          // [chunk.tokens, H] out: what the second product multiplied, if there is one
+  T* grad_weights;      // by slot: [slots, G, gradient_width], added to
   T* grad_projected;    // [N, P] out, if projected: the whole gradient of each output
   T* unprojected;       // [N, H] out, if projected: what was projected, again
   T* grad_unprojected;  // [B, H] scratch, if projected
@@ -134,11 +153,24 @@ struct RecurrentPacking {
   void (*pack)(const RecurrentWeights<T>&, UnitRange, T* packed, Slice);
 };
 
+// Kernels with Layout::kRows. Weights are packed for all units, with the biases.
+template <class T>
+struct RowLayoutKernels {
+  int64_t block_rows;  // rows of the batch that a block of lanes holds
+  int64_t (*forward_elements)(const RecurrentWeights<T>&);
+  void (*pack_forward)(const RecurrentWeights<T>&, const T* bias, T* packed);
+  int64_t (*backward_elements)(const RecurrentWeights<T>&);
+  void (*pack_backward)(const RecurrentWeights<T>&, T* packed);
+  void (*forward)(const Forward<T>&, const Work&);
+  void (*backward)(const Backward<T>&, const Work&);
+};
+
 template <class T>
 struct CellKernels {
   RecurrentPacking<T> forward_weights, backward_weights;
   void (*forward)(const Forward<T>&, const Work&);
   void (*backward)(const Backward<T>&, const Work&);
+  RowLayoutKernels<T> row_layout;
 };
 
 template <class T>

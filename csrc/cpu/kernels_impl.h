@@ -1,6 +1,7 @@
 // Instantiates every kernel for the instruction set that this translation unit is compiled for.
 #pragma once
 
+#include "cpu/batch_sequence.h"
 #include "cpu/kernels.h"
 #include "cpu/row_runs.h"
 #include "cpu/sequence.h"
@@ -100,7 +101,14 @@ constexpr CellKernels<T> make_cell_kernels() {
           .backward_weights = {.elements = recurrent_backward_elements<T, Cell>,
                                .pack = pack_recurrent_backward<T, Cell>},
           .forward = Sequence<T, Cell>::forward,
-          .backward = Sequence<T, Cell>::backward};
+          .backward = Sequence<T, Cell>::backward,
+          .row_layout = {.block_rows = kBlockRows<T>,
+                         .forward_elements = BatchSequence<T, Cell>::forward_elements,
+                         .pack_forward = BatchSequence<T, Cell>::pack_forward,
+                         .backward_elements = BatchSequence<T, Cell>::backward_elements,
+                         .pack_backward = BatchSequence<T, Cell>::pack_backward,
+                         .forward = BatchSequence<T, Cell>::forward,
+                         .backward = BatchSequence<T, Cell>::backward}};
 }
 
 template <class T, class... Types>

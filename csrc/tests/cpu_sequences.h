@@ -23,6 +23,7 @@ struct Shape {
       outputs;  // outputs == 0: no projection; inputs matter only for products by step
   bool packed, reverse;
   ProductMode products = ProductMode::kByChunk;
+  Layout layout = Layout::kUnits;
   GateFunctions functions = {GateFunction::kSigmoid, GateFunction::kSigmoid};
 };
 
@@ -118,15 +119,15 @@ std::vector<T> packed(const RecurrentPacking<T>& packing, const RecurrentWeights
 
 template <class T, class Params>
 void run(void (*kernel)(const Params&, const Work&), const Params& params, int64_t row_threads,
-         const std::vector<UnitRange>& units) {
-  const auto rows =
-      partition_rows(params.call.steps, params.chunk, row_threads, kernels<T>().row_tile);
+         int64_t row_tile, const std::vector<UnitRange>& units) {
+  const auto rows = partition_rows(params.call.steps, params.chunk, row_threads, row_tile);
   std::deque<Barrier> barriers;
   std::vector<Work> works;
   for (const RowRange& range : rows) {
     barriers.emplace_back(static_cast<int64_t>(units.size()));
     for (const UnitRange& unit_range : units) {
-      works.push_back({range, unit_range, &barriers.back()});
+      const int64_t slot = static_cast<int64_t>(works.size());
+      works.push_back({range, unit_range, &barriers.back(), slot});
     }
   }
   std::vector<std::thread> others;
@@ -141,7 +142,36 @@ using Results = std::vector<std::vector<T>>;
 // Runs a cell forward, keeping nothing and keeping all, and backward. There are as many chunks as
 // threads for rows, which may not change a bit. The results, each as kernels.h shapes it, empty
 // where the cell or the shape has no such thing: out, h_n, c_n, gates, cells, out when nothing is
-// kept, grad_h, grad_c, grad_gates, operands, unprojected, grad_x.
+// kept, grad_h, grad_c, grad_gates, operands, unprojected, grad_x, and with products by step the
+// gradients of [w_ih, w_hh, bias], [G, I + P + 1]. Layout::kRows does not give grad_gates and
+// operands.
+template <class T>
+std::vector<T> weight_gradient(const CellDescription& cell, const Sequence& sequence,
+                               const Backward<T>& p, const std::vector<T>& grad_gates,
+                               const std::vector<T>& operands) {
+  const int64_t I = p.call.inputs, H = p.call.hidden, P = p.call.outputs, G = cell.rows(H);
+  const int64_t columns = I + P + 1;
+  std::vector<T> gradient(G * columns);
+  for (int64_t position = 0; position < sequence.steps.count; ++position) {
+    const Step step = step_at(sequence.steps, position);
+    for (int64_t row = 0; row < step.rows; ++row) {
+      const int64_t token = step.token + row;
+      const T* h = row < step.carried ? p.out + (step.token_before + row) * P : p.h0 + row * P;
+      for (int64_t g = 0; g < G; ++g) {
+        const int64_t of_candidate = g - cell.first_row_of_product(1, H);
+        const bool second = cell.stages > 1 && of_candidate >= 0 && of_candidate < H;
+        const T* memory = second ? operands.data() + token * H : h;
+        const T grad = grad_gates[token * G + g];
+        T* target = gradient.data() + g * columns;
+        for (int64_t k = 0; k < I; ++k) target[k] += grad * p.x[token * I + k];
+        for (int64_t k = 0; k < P; ++k) target[I + k] += grad * memory[k];
+        target[I + P] += grad;
+      }
+    }
+  }
+  return gradient;
+}
+
 template <class T>
 Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
   const CellDescription& description = kCells[cell];
@@ -167,7 +197,13 @@ Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
   const auto h0 = random_values<T>(B * P, 4), c0 = random_values<T>(B * C, 5);
   std::vector<T> out(N * P), cells(N * C), h_n(B * P), c_n(B * C), operands(B * O);
   std::vector<T> scratch(projected ? B * H : 0);
-  const auto weights = packed(kernels.forward_weights, all_weights, units);
+  const bool by_rows = shape.layout == Layout::kRows;
+  const int64_t row_tile = by_rows ? kernels.row_layout.block_rows : cpu::kernels<T>().row_tile;
+  auto weights = packed(kernels.forward_weights, all_weights, units);
+  if (by_rows) {
+    weights.resize(kernels.row_layout.forward_elements(all_weights));
+    kernels.row_layout.pack_forward(all_weights, bias.data(), weights.data());
+  }
   const auto projection = packed(cpu::kernels<T>().forward_weights, w_hr, P, H);
   Forward<T> forward{.call = {.steps = sequence.steps,
                               .inputs = I,
@@ -197,7 +233,8 @@ Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
       forward.chunk = sequence.chunk(i, chunks);
       forward.x = x.data() + forward.chunk.first_token * I;
       forward.gates = gates_of_chunk(forward.chunk);
-      run<T>(kernels.forward, forward, threads.rows, units);
+      run<T>(by_rows ? kernels.row_layout.forward : kernels.forward, forward, threads.rows,
+             row_tile, units);
     }
   };
   run_forward([&](const Chunk&) { return gates.data(); });
@@ -221,7 +258,13 @@ Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
   auto grad_h = random_values<T>(B * P, 7), grad_c = random_values<T>(B * C, 8);
   std::vector<T> grad_gates(N * G), all_operands(N * O), grad_x(N * I);
   std::vector<T> grad_projected(projected ? N * P : 0), unprojected(projected ? N * H : 0);
-  const auto recurrent_back = packed(kernels.backward_weights, hidden_weights, units);
+  auto recurrent_back = packed(kernels.backward_weights, hidden_weights, units);
+  std::vector<T> grad_weights;
+  if (by_rows) {
+    recurrent_back.resize(kernels.row_layout.backward_elements(all_weights));
+    kernels.row_layout.pack_backward(all_weights, recurrent_back.data());
+    grad_weights.resize(threads.rows * G * gradient_width<T>(I, P));
+  }
   const auto projection_back = packed(cpu::kernels<T>().backward_weights, w_hr, P, H);
   const auto input_back = packed(cpu::kernels<T>().backward_weights, w_ih, G, I);
   Backward<T> backward{
@@ -229,6 +272,7 @@ Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
       .chunk = {},
       .input_gradient = by_step ? InputGradient::kByStep : InputGradient::kNotHere,
       .output_gradient = OutputGradient::kGiven,
+      .weight_gradient = by_rows ? WeightGradient::kBySlot : WeightGradient::kNotHere,
       .recurrent = recurrent_back.data(),
       .w_hh = w_hh.data(),
       .w_ih = input_back.data(),
@@ -239,11 +283,13 @@ Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
       .cells = cells.data(),
       .out = out.data(),
       .grad_out = grad_out.data(),
+      .x = x.data(),
       .grad_h = grad_h.data(),
       .grad_c = grad_c.data(),
       .grad_gates = nullptr,
       .grad_x = grad_x.data(),
       .operands = nullptr,
+      .grad_weights = grad_weights.data(),
       .grad_projected = grad_projected.data(),
       .unprojected = unprojected.data(),
       .grad_unprojected = scratch.data()};
@@ -251,10 +297,24 @@ Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
     backward.chunk = sequence.chunk(i, chunks);
     backward.grad_gates = grad_gates.data() + backward.chunk.first_token * G;
     backward.operands = all_operands.data() + backward.chunk.first_token * O;
-    run<T>(kernels.backward, backward, threads.rows, units);
+    run<T>(by_rows ? kernels.row_layout.backward : kernels.backward, backward, threads.rows,
+           row_tile, units);
+  }
+  std::vector<T> total;
+  if (by_rows) {
+    const int64_t width = gradient_width<T>(I, P), columns = I + P + 1;
+    total.resize(G * columns);
+    for (int64_t i = 0; i < static_cast<int64_t>(grad_weights.size()); ++i) {
+      if (i % width < columns) total[i / width % G * columns + i % width] += grad_weights[i];
+    }
+    grad_gates.clear();
+    all_operands.clear();
+  } else if (by_step) {
+    total = weight_gradient(description, sequence, backward, grad_gates, all_operands);
   }
   return {out,    h_n,    c_n,        gates,        cells,       inference_out,
-          grad_h, grad_c, grad_gates, all_operands, unprojected, grad_x};
+          grad_h, grad_c, grad_gates, all_operands, unprojected, grad_x,
+          total};
 }
 
 // The largest difference, relative to the largest value of each result; all inputs are of order 1,
