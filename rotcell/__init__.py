@@ -13,13 +13,17 @@ from ._torch_check import check_torch
 __version__ = check_torch()["version"]
 
 from . import reference
-from .cells import RotGRUCell, RotLSTMCell
+from .cells import ClassicGRUCell, LSTMCell, RotGRUCell, RotLSTMCell
 from .info import build_info
-from .layers import RotGRU, RotLSTM
+from .layers import LSTM, ClassicGRU, RotGRU, RotLSTM
 from .ops import use_reference
 from .tracing import trace
 
 __all__ = [
+    "LSTM",
+    "ClassicGRU",
+    "ClassicGRUCell",
+    "LSTMCell",
     "RotGRU",
     "RotGRUCell",
     "RotLSTM",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from rotcell.reference import LSTM_GATES
+from rotcell.reference import CELLS
 
 EMBEDDING_BOUND = 0.05
 
@@ -40,5 +40,5 @@ def init_recurrent(layer: nn.Module, *, forget_bias: bool) -> None:
     if forget_bias:
         size = weights["weight_hh_l0"].shape[1]
         with torch.no_grad():
-            forget = LSTM_GATES.index("f") * size
-            weights["bias_ih_l0"][forget : forget + size] = 1.0
+            # Those of a rotating layer are the same: its angles come after them.
+            weights["bias_ih_l0"][CELLS["lstm"].rows_of("forget", size)] = 1.0
