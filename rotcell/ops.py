@@ -101,6 +101,33 @@ def sequence(
     return results[: ops.num_results]
 
 
+def sequence_with_saved(
+    cell: Cell,
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Weights,
+    batch_sizes: Tensor | None,
+    reverse: bool,
+    gates: str,
+    angle_gates: str,
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]] | None:
+    """As `sequence`, without gradients, and with what the kernel saves for backward.
+
+    That is the gates after activation, ``[N, rows]``, angles as shares of a turn, and of each state
+    but the output its value after every step. None where the reference would run.
+    """
+    ops = _OPS[cell.name]
+    tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
+    if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
+        tensors = _autocast(tensors, torch.get_autocast_dtype(x.device.type))
+    if _needs_reference(x.device, tensors):
+        return None
+    functions = _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates]
+    with torch._C._AutoDispatchBelowAutograd():
+        results = ops.forward(*tensors, batch_sizes, reverse, *functions, True)
+    return results[: ops.num_results], results[ops.num_results :]
+
+
 def _autocast(tensors: Sequence[Tensor | None], dtype: torch.dtype) -> tuple[Tensor | None, ...]:
     """All floats but float64 go to the type of autocast, as for nn.LSTM."""
     return tuple(

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 import rotcell
-from rotcell import RotGRU, RotLSTM
+from rotcell import LSTM, ClassicGRU, RotGRU, RotLSTM
 from rotcell.tracing.summary import turn
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6}
@@ -32,13 +32,20 @@ def parts_of(stacked, count, hidden):
     return [*stacked[: count * hidden].split(hidden), stacked[count * hidden :]]
 
 
-def lstm_row(x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr):
+def hard_sigmoid(a):
+    return (0.2 * a + 0.5).clamp(0, 1)
+
+
+SQUASH = {"sigmoid": torch.sigmoid, "hard_sigmoid": hard_sigmoid}
+
+
+def lstm_row(x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr, squash, squash_angles):
     """All that happens to one row; arrays by name, [T, ...]."""
     steps = []
     for x_t in x:
         a = w_ih @ x_t + b_ih + w_hh @ h + b_hh
         i, f, g, o, rot = parts_of(a, 4, len(c))
-        i, f, o, g, u = i.sigmoid(), f.sigmoid(), o.sigmoid(), g.tanh(), 2 * math.pi * rot.sigmoid()
+        i, f, o, g, u = squash(i), squash(f), squash(o), g.tanh(), 2 * math.pi * squash_angles(rot)
         kept, previous = f * c, c
         d = kept + i * g
         c = turned(d, u)
@@ -51,7 +58,7 @@ def lstm_row(x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr):
     return steps
 
 
-def gru_row(x, h, w_ih, w_hh, b_ih, b_hh):
+def gru_row(x, h, w_ih, w_hh, b_ih, b_hh, squash, squash_angles):
     """As `lstm_row`."""
     hidden = len(h)
     steps = []
@@ -60,8 +67,8 @@ def gru_row(x, h, w_ih, w_hh, b_ih, b_hh):
             parts_of(w_ih @ x_t + b_ih, 3, hidden),
             parts_of(w_hh @ h + b_hh, 3, hidden),
         )
-        r, z = ((from_x[k] + from_h[k]).sigmoid() for k in (0, 1))
-        u = 2 * math.pi * (from_x[3] + from_h[3]).sigmoid()
+        r, z = (squash(from_x[k] + from_h[k]) for k in (0, 1))
+        u = 2 * math.pi * squash_angles(from_x[3] + from_h[3])
         previous, d = h, r * h
         n_rows = slice(2 * hidden, 3 * hidden)
         n = (from_x[2] + w_hh[n_rows] @ turned(d, u) + b_hh[n_rows]).tanh()
@@ -76,6 +83,7 @@ def gru_row(x, h, w_ih, w_hh, b_ih, b_hh):
 def expected_of(layer, x, states):
     """Per direction, what happens to one row x [T, input]: arrays by name."""
     directions = 2 if layer.bidirectional else 1
+    squash = SQUASH[layer.gates], SQUASH[getattr(layer, "angle_gates", "sigmoid")]
     found = []
     for number in range(layer.num_layers):
         outputs = []
@@ -88,12 +96,12 @@ def expected_of(layer, x, states):
                 for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             ]
             read = x.flip(0) if reverse else x
-            if isinstance(layer, RotGRU):
-                steps = gru_row(read, states[0][k], *weights)
+            if isinstance(layer, (RotGRU, ClassicGRU)):
+                steps = gru_row(read, states[0][k], *weights, *squash)
             else:
                 w_hr = getattr(layer, f"weight_hr_{suffix}", None)
                 w_hr = None if w_hr is None else w_hr.detach()
-                steps = lstm_row(read, states[0][k], states[1][k], *weights, w_hr)
+                steps = lstm_row(read, states[0][k], states[1][k], *weights, w_hr, *squash)
             arrays = {name: torch.stack([s[name] for s in steps]).detach() for name in steps[0]}
             arrays = {name: a.flip(0) if reverse else a for name, a in arrays.items()}
             found.append(arrays)
@@ -107,7 +115,12 @@ LAYERS = {
     "lstm, two layers, two directions": lambda **o: RotLSTM(3, 4, 2, bidirectional=True, **o),
     "lstm, projection": lambda **o: RotLSTM(3, 6, 2, bidirectional=True, proj_size=2, **o),
     "lstm, no biases": lambda **o: RotLSTM(3, 4, bias=False, **o),
+    "lstm, hard gates": lambda **o: RotLSTM(3, 5, gates="hard_sigmoid", **o),
+    "lstm, hard angles": lambda **o: RotLSTM(3, 5, angle_gates="hard_sigmoid", **o),
+    "lstm without rotation": lambda **o: LSTM(3, 5, 2, bidirectional=True, **o),
     "gru": lambda **o: RotGRU(3, 5, **o),
+    "gru, hard gates": lambda **o: RotGRU(3, 5, gates="hard_sigmoid", **o),
+    "gru without rotation": lambda **o: ClassicGRU(3, 5, **o),
     "gru, two layers, two directions": lambda **o: RotGRU(3, 4, 2, bidirectional=True, **o),
 }
 
@@ -116,15 +129,19 @@ def random_states(layer, batch):
     """As the layer takes them, and as a tuple."""
     count = layer.num_layers * (2 if layer.bidirectional else 1)
     sizes = [layer.proj_size or layer.hidden_size, layer.hidden_size]
-    sizes = sizes[:1] if isinstance(layer, RotGRU) else sizes
+    is_gru = isinstance(layer, (RotGRU, ClassicGRU))
+    sizes = sizes[:1] if is_gru else sizes
     dtype = layer.weight_ih_l0.dtype
     states = tuple(torch.randn(count, batch, size, dtype=dtype) for size in sizes)
-    return (states[0] if isinstance(layer, RotGRU) else states), states
+    return (states[0] if is_gru else states), states
 
 
 def assert_row_equals(trace, row, expected, dtype):
     for direction, arrays in zip(trace, expected, strict=True):
         for name, array in arrays.items():
+            if name == "angles" and not direction.rotates:
+                assert array.shape[-1] == 0
+                continue
             torch.testing.assert_close(
                 direction.row(name, row), array, rtol=0, atol=TOLERANCE[dtype], msg=name
             )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from rotcell import ops
-from rotcell.base import RotRNN
-from rotcell.layers import RotLSTM
-from rotcell.reference import ROTATION, gate_sizes, rotate
+from rotcell.base import Layer
+from rotcell.layers import LSTM, ClassicGRU, RotGRU, RotLSTM
+from rotcell.reference import Cell, Weights, rotate
 
 from .layout import Layout
 
@@ -134,79 +133,73 @@ class Capture:
 @torch.no_grad()
 def capture(layer: nn.Module, x: Tensor | PackedSequence, state: Any = None) -> Capture:
     """Run a layer as its own forward does, keeping what the kernels save."""
-    cell = type(layer).__name__
-    rotates = not isinstance(layer, nn.LSTM)
+    cell_name = type(layer).__name__
     if isinstance(layer, nn.LSTM):
-        layer = _as_rot_lstm(layer)
-    if not isinstance(layer, RotRNN):
+        layer = _as_own_lstm(layer)
+    if not isinstance(layer, Layer):
+        names = ", ".join(kind.__name__ for kind in (RotLSTM, RotGRU, LSTM, ClassicGRU))
         raise TypeError(
-            "layer must be a RotLSTM, a RotGRU or an nn.LSTM"
+            f"layer must be a {names} or an nn.LSTM"
             + (", and nn.GRU resets after the product" if isinstance(layer, nn.GRU) else "")
-            + f": got {type(layer).__name__}"
+            + f": got {cell_name}"
         )
     if not isinstance(x, (Tensor, PackedSequence)):
         raise TypeError(f"x must be a tensor or a PackedSequence, got {type(x).__name__}")
     found: list[Captured] = []
-    # A shallow copy shares the parameters; all but running a direction is the layer's own code.
-    twin: Any = copy.copy(layer)
     layout: list[Layout] = []
 
     def run_direction(
-        x: Tensor,
-        state: tuple[Tensor, ...],
-        weights: Sequence[Tensor],
+        tokens: Tensor,
+        states: tuple[Tensor, ...],
+        weights: Weights,
         batch_sizes: Tensor | None,
         reverse: bool,
     ) -> tuple[Tensor, ...]:
-        w_ih, w_hh, *rest = weights
-        w_hr = rest.pop() if layer.proj_size else None
-        b_ih, b_hh = rest if layer.bias else (None, None)
-        tensors = (x, *state, w_ih, w_hh, b_ih, b_hh)
-        tensors = ops._autocast(x.device.type, *tensors, w_hr)
-        if ops._needs_reference(x.device.type, tensors):
+        if not layout:
+            layout.append(Layout.of(x, layer.batch_first))
+        arguments = (tokens, states, weights, batch_sizes, reverse, layer.gates, layer.angle_gates)
+        results = ops.sequence_with_saved(layer._cell, *arguments)
+        if results is None:
             raise RuntimeError(
                 "trace reads what the kernels save, and here the layer would run on the reference "
-                f"code (device {x.device.type!r}, or inside use_reference() or a transform)"
+                f"code (device {tokens.device.type!r}, or inside use_reference() or a transform)"
             )
-        if not layout:
-            layout.append(Layout.of(given, layer.batch_first))
-        if isinstance(layer, RotLSTM):
-            out, *last, gates, cells = ops._rot_lstm(*tensors, batch_sizes, reverse, True)
-            named, angles = _by_gate(gates, layer._gates, layer.hidden_size, rotates)
-            c_0 = state[1]
-            found.append(CapturedLSTM(layout[0], reverse, named, angles, out, cells, c_0))
+        (out, *last), (gates, *memory) = results
+        named, angles = _by_gate(gates, layer._cell, layer.hidden_size)
+        common = (layout[0], reverse, named, angles, out)
+        if memory:
+            found.append(CapturedLSTM(*common, memory[0], states[1]))
         else:
-            out, *last, gates = ops._rot_gru(*tensors[:-1], batch_sizes, reverse, True)
-            named, angles = _by_gate(gates, layer._gates, layer.hidden_size, rotates)
-            found.append(CapturedGRU(layout[0], reverse, named, angles, out, state[0]))
+            found.append(CapturedGRU(*common, states[0]))
         return (out, *last)
 
-    given = x
+    # A shallow copy shares the parameters; all but running a direction is the layer's own code.
+    twin: Any = copy.copy(layer)
     twin._run_direction = run_direction
     output, last_state = twin.forward(x, state)
-    return Capture(cell, layout[0], output, last_state, found)
+    return Capture(cell_name, layout[0], output, last_state, found)
 
 
 def _by_gate(
-    saved: Tensor, gates: Sequence[str], hidden_size: int, rotates: bool
+    saved: Tensor, cell: Cell, hidden_size: int
 ) -> tuple[dict[str, Tensor], Tensor | None]:
-    """Views of the saved tensor. It holds sigmoids for the angles, which become radians."""
-    parts = saved.split_with_sizes(gate_sizes(gates, hidden_size), dim=1)
-    named = dict(zip(gates, parts, strict=True))
-    share_of_turn = named.pop(ROTATION)
-    return named, share_of_turn.mul_(2 * math.pi) if rotates else None
+    """Views of the saved tensor. It holds shares of a turn for the angles, which become radians."""
+    parts = saved.split_with_sizes(cell.gate_sizes(hidden_size), dim=1)
+    named = dict(zip(cell.gates, parts, strict=True))
+    if not cell.rotates:
+        return named, None
+    (angles,) = (named.pop(gate) for gate in cell.rotation.gates)
+    return named, angles.mul_(2 * math.pi)
 
 
-def _as_rot_lstm(lstm: nn.LSTM) -> RotLSTM:
-    """The same layer with the rotation off, biases of zero added if it has none."""
-    if lstm.bias:
-        return RotLSTM.from_lstm(lstm)
-    weights = dict(lstm.state_dict())
-    for name, weight in lstm.state_dict().items():
-        if name.startswith(("weight_ih", "weight_hh")):
-            weights[name.replace("weight", "bias")] = weight.new_zeros(weight.shape[0])
-    rotating = RotLSTM.from_lstm(weights, batch_first=lstm.batch_first, dropout=lstm.dropout)
-    return rotating.train(lstm.training)
+def _as_own_lstm(lstm: nn.LSTM) -> LSTM:
+    """Our layer with the same parameters, which have the same names and shapes."""
+    names = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout",
+             "bidirectional", "proj_size")  # fmt: skip
+    own = LSTM(**{name: getattr(lstm, name) for name in names}, device="meta")
+    for name in dict(own.named_parameters()):
+        setattr(own, name, getattr(lstm, name))
+    return own.train(lstm.training)
 
 
 __all__ = ["Capture", "Captured", "capture"]

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rotcell import RotLSTM, ops
-from rotcell.reference import LSTM_GATES, gate_sizes, rotate
+from rotcell.reference import GATE_FUNCTIONS, rotate
 
 #: From what x and the biases give to the angles before activation [B, P], what h gives [B, P], and
 #: the number of the step, to angles in radians.
@@ -32,21 +32,22 @@ def half_turn_rule(from_x: Tensor, from_h: Tensor, step: int) -> Tensor:
 
 def use_rule(layer: RotLSTM, rule: AngleRule) -> None:
     """Let a layer run in plain PyTorch with this rule for its angles, on padded input."""
-    sizes = gate_sizes(LSTM_GATES, layer.hidden_size)
+    sizes = layer._cell.gate_sizes(layer.hidden_size)
+    squash = GATE_FUNCTIONS[layer.gates]
 
     def run_direction(x, state, weights, batch_sizes, reverse):
         assert batch_sizes is None
         assert not reverse
-        w_ih, w_hh, b_ih, b_hh = weights
+        w_ih, w_hh, b_ih, b_hh, _ = weights
         h, c = state
         out = []
         for step, from_x in enumerate(F.linear(x, w_ih, b_ih + b_hh).split(len(h))):
             from_h = F.linear(h, w_hh)
             parts = [p.split(sizes, dim=-1) for p in (from_x, from_h)]
             i, f, g, o = (a + b for a, b in zip(parts[0][:4], parts[1][:4], strict=True))
-            d = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            d = squash(f) * c + squash(i) * torch.tanh(g)
             c = rotate(d, rule(parts[0][4], parts[1][4], step))
-            h = torch.sigmoid(o) * torch.tanh(c)
+            h = squash(o) * torch.tanh(c)
             out.append(h)
         return torch.cat(out), h, c
 
@@ -63,10 +64,11 @@ def use_masked_angles(layer: RotLSTM, from_x: bool) -> None:
         return weight * keep
 
     def run_direction(x, state, weights, batch_sizes, reverse):
-        w_ih, w_hh, b_ih, b_hh = weights
-        w_ih = w_ih if from_x else without_angles(w_ih)
-        w_hh = without_angles(w_hh)
-        return ops.rot_lstm(x, *state, w_ih, w_hh, b_ih, b_hh, None, batch_sizes, reverse)
+        if not from_x:
+            weights = weights._replace(w_ih=without_angles(weights.w_ih))
+        weights = weights._replace(w_hh=without_angles(weights.w_hh))
+        functions = layer.gates, layer.angle_gates
+        return ops.sequence(layer._cell, x, state, weights, batch_sizes, reverse, *functions)
 
     layer._run_direction = run_direction
 
