@@ -244,6 +244,15 @@ def test_half_types_are_traced_in_the_kernels_type(dtype):
     assert trace.to_numpy()["output_l0"].shape == (5, 2, 4)
 
 
+def test_autocast_acts_as_in_the_layer():
+    layer, x = RotLSTM(3, 4, 2), torch.randn(5, 2, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        trace, (output, _) = rotcell.trace(layer, x), layer(x)
+    assert output.dtype == torch.bfloat16
+    assert torch.equal(trace.output, output.detach())
+    assert trace[1].angles.dtype == torch.float32
+
+
 def test_summary_counts_saturated_steps_and_averages_round_the_circle():
     layer = RotLSTM(1, 4)
     with torch.no_grad():

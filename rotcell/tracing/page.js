@@ -549,7 +549,7 @@
 
   function niceCeiling(x) {
     const power = 10 ** Math.floor(Math.log10(x || 1));
-    return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((m) => m * power).find((m) => m >= x * 0.999);
+    return [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].map((m) => m * power).find((m) => m >= x * 0.999);
   }
 
   function measurePlane() {

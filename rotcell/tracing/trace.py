@@ -46,11 +46,12 @@ def trace(layer: nn.Module, x: Tensor | PackedSequence, state: Any = None) -> Tr
     Example:
         >>> import rotcell, torch
         >>> layer = rotcell.RotLSTM(3, 4, num_layers=2)
-        >>> found = rotcell.trace(layer, torch.randn(7, 5, 3))
+        >>> x = torch.randn(7, 5, 3)
+        >>> found = rotcell.trace(layer, x)
         >>> found[0].angles.shape, found[1].gates["f"].shape
         (torch.Size([7, 5, 2]), torch.Size([7, 5, 4]))
-        >>> torch.equal(found[1].output, layer(torch.zeros(1, 1, 3))[0])
-        False
+        >>> torch.equal(found[1].output, layer(x)[0])
+        True
     """
     run = capture(layer, x, state)
     names = _direction_names(run.directions)
