@@ -9,12 +9,13 @@ import pytest
 import torch
 from training_helpers import in_this_process, questions, save_made_up, small
 
-from rotcell.babi import cli, demo
-from rotcell.babi.ask import Answerer
-from rotcell.babi.checkpoint import Checkpoint
-from rotcell.babi.plan import EXPERIMENTS, make_plan
-from rotcell.babi.sweep import Folder
-from rotcell.babi.train import train
+from rotcell.babi import cli
+from rotcell.babi.cli import demo
+from rotcell.babi.sweep.experiments import EXPERIMENTS, make_plan
+from rotcell.babi.sweep.runner import Folder
+from rotcell.babi.training.ask import Answerer
+from rotcell.babi.training.checkpoint import Checkpoint
+from rotcell.babi.training.train import train
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +55,8 @@ def test_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "--lr", "-1"], "lr is -1.0"),
         (["ask", "/nowhere.pt"], "/nowhere.pt"),
         (["report", "/nowhere"], "holds no sweep"),
-        (["sweep", "table1", "--sizes", "6"], "--sizes is for state-size"),
-        (["sweep", "table1", "--address", "auto"], "--address is for --engine ray"),
+        (["sweep", "lstm", "--sizes", "6"], "--sizes is for state-size"),
+        (["sweep", "lstm", "--address", "auto"], "--address is for --engine ray"),
         (["train", "--size", "10k"], "--size is for official files"),
         (["data", "--generate", "d", "--size", "10k"], "--size has no meaning for --generate"),
         (["data", "--download", "d", "--tasks", "1"], "--tasks has no meaning for --download"),
@@ -91,7 +92,7 @@ def test_bad_usage(arguments: list[str]) -> None:
 
 def test_train_tells_how_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "c.pt"
-    options = ["train", "--task", "4", "--state-size", "4", "--epochs", "2"]
+    options = ["train", "--task", "4", "--state-size", "4", "--epochs", "2", "--gates", "sigmoid"]
     assert cli.main([*options, "--checkpoint", str(file)]) == 0
     out, err = capsys.readouterr()
     assert "epoch   2  loss" in err
@@ -107,8 +108,8 @@ def test_interrupted_training_says_how_to_go_on(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rotcell.babi.train_cli._tell", interrupt)
-    options = ["--task", "4", "--state-size", "4", "--epochs", "2"]
+    monkeypatch.setattr("rotcell.babi.cli.train._tell", interrupt)
+    options = ["--task", "4", "--state-size", "4", "--epochs", "2", "--gates", "sigmoid"]
     assert cli.main(["train", *options, "--checkpoint", str(tmp_path / "c.pt")]) == 130
     assert "--resume" in capsys.readouterr().err
 
@@ -160,7 +161,7 @@ def test_ask_a_damaged_checkpoint(
 def test_dry_run_lists_and_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     options = ["--tasks", "4", "--seeds", "2", "--epochs", "2", "--workers", "2"]
-    assert cli.main(["sweep", "table1", *options, "--out", str(out), "--dry-run"]) == 0
+    assert cli.main(["sweep", "lstm", *options, "--out", str(out), "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert said.splitlines()[0] == "task4-lstm-size50-seed0"
     assert "4 of 4 runs to do (2 lstm, 2 rotlstm)" in said
@@ -178,7 +179,7 @@ def test_a_size_named_twice_is_run_once(capsys: pytest.CaptureFixture[str]) -> N
 def test_report_prints_the_table_and_the_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = make_plan(EXPERIMENTS["table1"], tasks=(18,), seeds=1)
+    plan = make_plan(EXPERIMENTS["lstm"], tasks=(18,), seeds=1)
     Folder(tmp_path).adopt(plan)
     for run in plan.runs:
         save_made_up(Folder(tmp_path), run, 0.5)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rotcell.babi import cli
-from rotcell.babi.catalog import file_name
-from rotcell.babi.generate import write_dataset
+from rotcell.babi.data.catalog import file_name
+from rotcell.babi.data.generate import write_dataset
 
 
 def run(*arguments: str) -> int:

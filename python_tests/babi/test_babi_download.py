@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rotcell.babi.download import (
+from rotcell.babi.data.download import (
     EN_DIGEST,
     MIRRORS,
     Mirror,
@@ -26,9 +26,9 @@ from rotcell.babi.download import (
     content_digest,
     download,
 )
-from rotcell.babi.generate import write_dataset
-from rotcell.babi.reader import read_questions
-from rotcell.babi.stories import DataError
+from rotcell.babi.data.generate import write_dataset
+from rotcell.babi.data.reader import read_questions
+from rotcell.babi.errors import DataError
 
 STALLED = threading.Event()  # set when the server stops in the middle of an answer
 
@@ -243,7 +243,7 @@ def test_killed_download_leaves_no_target_and_is_swept_up(
     target = tmp_path / "babi"
     url = server.url("/stall", good)
     script = (
-        "import sys; from rotcell.babi.download import Mirror, download; "
+        "import sys; from rotcell.babi.data.download import Mirror, download; "
         "download(sys.argv[1], mirrors=[Mirror(sys.argv[2])], digest=None)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

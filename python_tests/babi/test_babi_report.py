@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 from training_helpers import save_made_up
 
-from rotcell.babi import tables
-from rotcell.babi.figures import convergence
-from rotcell.babi.paper import Printed
-from rotcell.babi.plan import EXPERIMENTS, make_plan
-from rotcell.babi.report import write_report
-from rotcell.babi.settings import SettingsError
-from rotcell.babi.summary import Sample, summarise
-from rotcell.babi.sweep import Folder
+from rotcell.babi.errors import SettingsError
+from rotcell.babi.report import tables
+from rotcell.babi.report.figures import convergence
+from rotcell.babi.report.page import write_report
+from rotcell.babi.report.paper import Printed
+from rotcell.babi.report.summary import Sample, summarise
+from rotcell.babi.sweep.experiments import EXPERIMENTS, make_plan
+from rotcell.babi.sweep.runner import Folder
 
 
 @pytest.fixture
 def partial(tmp_path: Path) -> Path:
     """A sweep of three tasks and three seeds: task 1 done, 18 in part, 20 not begun."""
     folder = Folder(tmp_path)
-    plan = make_plan(EXPERIMENTS["table1"], tasks=(1, 18, 20), seeds=3, source="made up")
+    plan = make_plan(EXPERIMENTS["lstm"], tasks=(1, 18, 20), seeds=3, data=("made up",))
     folder.adopt(plan)
     for run in plan.runs:
         accuracy = 0.5 + 0.01 * run.seed + 0.4 * (run.cell == "rotlstm")
@@ -63,9 +63,9 @@ def test_partial_sweep(partial: Path) -> None:
     assert names == {
         "index.html",
         "report.md",
-        "table1.tex",
-        "table1-convergence.png",
-        "table1-convergence.svg",
+        "lstm.tex",
+        "lstm-convergence.png",
+        "lstm-convergence.svg",
     }
     assert (partial / "report" / "report.md").read_text() == f"{text}\n"
 
@@ -84,12 +84,12 @@ def test_figures_are_pictures_and_repeat(partial: Path) -> None:
     one = write_report(partial, partial / "one").files
     two = write_report(partial, partial / "two").files
     assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
-    png = (partial / "one" / "table1-convergence.png").read_bytes()
+    png = (partial / "one" / "lstm-convergence.png").read_bytes()
     width, height = struct.unpack(">II", png[16:24])
     assert png.startswith(b"\x89PNG")
     assert width > 600
     assert height > 300
-    assert b"<svg" in (partial / "one" / "table1-convergence.svg").read_bytes()
+    assert b"<svg" in (partial / "one" / "lstm-convergence.svg").read_bytes()
 
 
 def test_latex(partial: Path) -> None:
@@ -120,8 +120,8 @@ def test_state_size_and_packed(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     plans = [
         make_plan(EXPERIMENTS["state-size"], tasks=(1,), seeds=2, sizes=(6, 10), epochs=2),
-        make_plan(EXPERIMENTS["table2"], tasks=(1,), seeds=1),
-        make_plan(EXPERIMENTS["table2"], tasks=(1,), seeds=1, packed=True),
+        make_plan(EXPERIMENTS["gru"], tasks=(1,), seeds=1),
+        make_plan(EXPERIMENTS["gru"], tasks=(1,), seeds=1, packed=True),
     ]
     for plan in plans:
         folder.adopt(plan)
@@ -130,17 +130,17 @@ def test_state_size_and_packed(tmp_path: Path) -> None:
     written = write_report(tmp_path, tmp_path / "report")
     assert "| 1 RotLSTM | 6.0 | 10.0 |" in written.markdown
     assert "Not the paper's protocol: epochs 2 and not 40." in written.markdown
-    assert "## table2: GRU and RotGRU" in written.markdown
-    assert "## table2, packed: GRU and RotGRU" in written.markdown
+    assert "## gru: GRU and RotGRU" in written.markdown
+    assert "## gru, packed: GRU and RotGRU" in written.markdown
     names = {path.name for path in written.files}
-    assert {"state-size.png", "table2.tex", "table2-packed.tex"} <= names
-    assert "table2-packed-convergence.svg" in names
+    assert {"state-size.png", "gru.tex", "gru-packed.tex"} <= names
+    assert "gru-packed-convergence.svg" in names
 
 
 def test_nothing_to_report(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="holds no sweep"):
         write_report(tmp_path, tmp_path / "report")
-    Folder(tmp_path).adopt(make_plan(EXPERIMENTS["table1"], seeds=1))
+    Folder(tmp_path).adopt(make_plan(EXPERIMENTS["lstm"], seeds=1))
     text = write_report(tmp_path, tmp_path / "report").markdown
     assert "0 of 40 runs are done" in text
     assert "LSTM: tasks 1-20 (1 run each); RotLSTM: tasks 1-20 (1 run each)." in text
@@ -148,7 +148,7 @@ def test_nothing_to_report(tmp_path: Path) -> None:
 
 def test_figures_have_no_lonely_panel(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    plan = make_plan(EXPERIMENTS["table1"], tasks=(1, 2, 4, 5, 8, 20), seeds=1)
+    plan = make_plan(EXPERIMENTS["lstm"], tasks=(1, 2, 4, 5, 8, 20), seeds=1)
     folder.adopt(plan)
     for run in plan.runs:
         save_made_up(folder, run, 0.5)

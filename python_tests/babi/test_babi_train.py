@@ -7,21 +7,23 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from training_helpers import command, questions, small, wait_until
+from training_helpers import EVERY_CELL, command, questions, small, wait_until
 
-from rotcell.babi.checkpoint import Checkpoint, CheckpointError
-from rotcell.babi.generate import write_dataset
-from rotcell.babi.history import History
-from rotcell.babi.settings import CELLS, RunSettings, SettingsError
-from rotcell.babi.source import Source
-from rotcell.babi.team import Team, own_device
-from rotcell.babi.train import Place, Trainer, TrainingError, train
-from rotcell.babi.vectorise import vectorise
+from rotcell.babi.data.generate import write_dataset
+from rotcell.babi.data.source import Source
+from rotcell.babi.errors import CheckpointError, SettingsError, TrainingError
+from rotcell.babi.training.checkpoint import Checkpoint
+from rotcell.babi.training.history import History
+from rotcell.babi.training.processes import Team, own_device
+from rotcell.babi.training.settings import RunSettings
+from rotcell.babi.training.tensors import vectorise
+from rotcell.babi.training.train import Place, Trainer, train
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +63,10 @@ def test_paper_is_the_default() -> None:
     assert (settings.epochs, settings.batch, settings.lr) == (40, 32, 1e-3)
     assert (settings.state_size, settings.embedding, settings.dropout) == (50, 50, 0.3)
     assert settings.test_epochs == (1, 11, 21, 31, 40)
-    adam = Trainer(vectorise(questions()), settings, Place()).optimiser.defaults
+    assert (settings.gates, settings.angle) == ("hard_sigmoid", "sigmoid")
+    adam = Trainer(
+        vectorise(questions()), replace(settings, gates="sigmoid"), Place()
+    ).optimiser.defaults
     assert (adam["betas"], adam["eps"], adam["weight_decay"]) == ((0.9, 0.999), 1e-8, 0)
 
 
@@ -78,6 +83,9 @@ def test_paper_is_the_default() -> None:
         {"state_size": "50"},
         {"batch": True},
         {"packed": 1},
+        {"gates": "soft"},
+        {"angle": "hard_sigmoid"},
+        {"gates": "hard_sigmoid", "cell": "lstm-torch"},
     ],
 )
 def test_nonsense_is_refused(wrong: dict[str, Any]) -> None:
@@ -95,7 +103,7 @@ def test_outcome_is_the_earliest_of_the_best_validated_epochs() -> None:
     assert History.from_plain(history.plain()) == history
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", EVERY_CELL)
 @pytest.mark.parametrize("packed", [False, True])
 def test_same_seed_same_bits(cell: str, packed: bool, tmp_path: Path) -> None:
     settings = small(cell=cell, packed=packed)
@@ -145,7 +153,7 @@ def test_learns_what_can_be_learned_by_heart() -> None:
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
-@pytest.mark.parametrize("cell", ["lstm", "rotlstm"])
+@pytest.mark.parametrize("cell", ["lstm-torch", "rotlstm"])
 def test_resumed_ends_with_the_same_bits(epoch: int, cell: str, tmp_path: Path) -> None:
     settings = small(cell=cell)
     whole, halved = tmp_path / "whole.pt", tmp_path / "halved.pt"
@@ -242,11 +250,11 @@ def files(tmp_path: Path) -> str:
     return str(tmp_path / "data")
 
 
-OPTIONS = ("train", "--task", "1", "--cell", "rotlstm", "--state-size", "8")
+OPTIONS = ("train", "--task", "1", "--cell", "rotlstm", "--state-size", "8", "--gates", "sigmoid")
 
 
 def test_killed_and_resumed_ends_with_the_same_bits(files: str, tmp_path: Path) -> None:
-    settings = RunSettings(1, "rotlstm", 8, epochs=12)
+    settings = RunSettings(1, "rotlstm", 8, epochs=12, gates="sigmoid")
     train(Source.at(files).load(1), settings, checkpoint=tmp_path / "whole.pt")
 
     killed = tmp_path / "killed.pt"
@@ -265,7 +273,9 @@ def test_killed_and_resumed_ends_with_the_same_bits(files: str, tmp_path: Path) 
 
 
 def test_bfloat16_trains(files: str, tmp_path: Path) -> None:
-    exact = train(Source.at(files).load(1), RunSettings(1, "rotlstm", 8, epochs=2)).history
+    exact = train(
+        Source.at(files).load(1), RunSettings(1, "rotlstm", 8, epochs=2, gates="sigmoid")
+    ).history
     saved = tmp_path / "c.pt"
     options = ("--epochs", "2", "--data", files, "--checkpoint", str(saved), "--amp")
     # Some virtual machines promise matrix instructions (AMX) that then turn out to be illegal.
@@ -291,7 +301,7 @@ def test_more_processes_than_rows_are_refused() -> None:
 
 
 def test_two_processes_have_the_loss_curve_of_one(files: str, tmp_path: Path) -> None:
-    settings = RunSettings(1, "rotlstm", 8, epochs=3)
+    settings = RunSettings(1, "rotlstm", 8, epochs=3, gates="sigmoid")
     alone = train(Source.at(files).load(1), settings).history
     together = tmp_path / "together.pt"
     options = [*OPTIONS, "--epochs", "3", "--data", files, "--checkpoint", str(together)]
