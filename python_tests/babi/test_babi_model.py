@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from training_helpers import EVERY_CELL, buildable, questions, small
 
-from rotcell.babi.training.model import JointDropout, QuestionAnswerer
+from rotcell.babi.training.model import JointDropout, QuestionAnswerer, keep_mask
 from rotcell.babi.training.settings import RunSettings
 from rotcell.babi.training.tensors import Share, TaskTensors, vectorise
+
+CPU = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +98,26 @@ def test_dropout_acts_in_training_only(tensors: TaskTensors) -> None:
     assert not torch.equal(model(batch), model(batch))
     model.eval()
     assert torch.equal(model(batch), model(batch))
+
+
+@pytest.mark.parametrize("p", [0.3, 0.5, 0.0, 0.9])
+def test_masks_keep_what_they_should(p: float) -> None:
+    mask = keep_mask(torch.empty(300, 50, 20), p)
+    values = torch.tensor(sorted({0.0, 1.0 / (1 - p)}) if p else [1.0])
+    assert torch.equal(mask.unique(), values)
+    kept = float((mask > 0).float().mean())
+    assert kept == pytest.approx(1 - p, abs=5 * math.sqrt(p * (1 - p) / mask.numel()))
+
+
+@pytest.mark.skipif("GenuineIntel" in CPU, reason="torch draws otherwise on CPUs of Intel")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_masks_are_those_of_torch(dtype: torch.dtype) -> None:
+    x = torch.randn(40, 7, 11).to(dtype)
+    for p in (0.3, 0.77, 0.1):
+        torch.manual_seed(5)
+        expected = [torch.nn.functional.dropout(x, p) for _ in range(3)]
+        torch.manual_seed(5)
+        assert all(torch.equal(x * keep_mask(x, p), each) for each in expected)
 
 
 def test_shares_of_a_batch_have_the_masks_of_the_whole() -> None:

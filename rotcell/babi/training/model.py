@@ -6,6 +6,7 @@ story words    -> embedding -> dropout -> [word, q] -> RNN -> last output -> dro
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import torch
@@ -18,6 +19,7 @@ from rotcell.babi.training.settings import RunSettings
 from rotcell.babi.training.tensors import Examples, Share
 
 EMBEDDING_BOUND: Final = 0.05
+_FRACTION: Final = 1 << 53  # how many numbers from 0 to 1 a random double can be
 
 
 class JointDropout(nn.Module):
@@ -32,10 +34,31 @@ class JointDropout(nn.Module):
 
     def forward(self, x: Tensor, share: Share | None) -> Tensor:
         """`x` has its batch in the last dimension but one."""
-        if share is None or not self.training:
+        if not self.training or (share is None and _torch_is_best(x)):
             return F.dropout(x, self.p, self.training)
-        mask = F.dropout(x.new_ones(*x.shape[:-2], share.joint, x.shape[-1]), self.p)
-        return x * mask[..., share.start : share.stop, :]
+        rows = x.shape[-2] if share is None else share.joint
+        joint = x.new_empty(*x.shape[:-2], rows, x.shape[-1])
+        if _torch_is_best(x):
+            mask = F.dropout(joint.fill_(1.0), self.p)
+        else:
+            mask = keep_mask(joint, self.p)
+        return x * (mask if share is None else mask[..., share.start : share.stop, :])
+
+
+def _torch_is_best(x: Tensor) -> bool:
+    """Whether torch's own dropout is to be used: on GPUs, and for a compiler to look into."""
+    return x.device.type != "cpu" or torch.compiler.is_compiling()
+
+
+def keep_mask(like: Tensor, p: float) -> Tensor:
+    """The mask of F.dropout for a tensor like this: 0 with probability p, else 1 / (1 - p).
+
+    It is the mask that F.dropout draws on most CPUs, bit for bit, in half the time; but torch has
+    another generator for CPUs of Intel, and this has not.
+    """
+    bits = torch.empty(like.shape, dtype=torch.int64).random_().bitwise_and_(_FRACTION - 1)
+    mask = (bits < math.ceil((1 - p) * _FRACTION)).to(like.dtype)
+    return mask.mul_(float(torch.ones((), dtype=like.dtype).div_(1 - p)))
 
 
 class QuestionAnswerer(nn.Module):

@@ -25,7 +25,7 @@ from rotcell.babi.training.processes import Team
 from rotcell.babi.training.settings import RunSettings
 from rotcell.babi.training.tensors import Examples, TaskTensors, vectorise
 
-EVALUATION_BATCH: Final = 256
+EVALUATION_BATCH: Final = 64  # larger ones do not stay in the cache when stories are long
 
 # Names and numbers of glibc's <malloc.h>.
 _M_TRIM_THRESHOLD: Final = -1
