@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -97,12 +98,13 @@ def save_made_up(
     test: float,
     error: str | None = None,
     data: DataName = MADE_UP,
+    environment: Mapping[str, str | int] = MappingProxyType({"torch": "0"}),
 ) -> None:
     """A result file with a given test accuracy, without any training."""
     epochs = range(1, run.epochs + 1)
     curve = [test * epoch / run.epochs for epoch in epochs]
     tested = {epoch: curve[epoch - 1] for epoch in run.test_epochs}
     history = History([1 / epoch for epoch in epochs], curve, curve, tested)
-    result = Result(run, data, None if error else history, error, 1.0, {"torch": "0"})
+    result = Result(run, data, None if error else history, error, 1.0, environment)
     folder.file(run).parent.mkdir(parents=True, exist_ok=True)
     result.save(folder.file(run))

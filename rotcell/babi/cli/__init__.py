@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from rotcell._closed_pipe import quiet_on_closed_pipe
-from rotcell.babi.cli import data, demo, report, sweep, train
+from rotcell.babi.cli import collect, data, demo, report, sweep, train
 from rotcell.babi.errors import EXPECTED
 
 _COMMANDS: dict[
@@ -19,6 +19,7 @@ _COMMANDS: dict[
     "train": ("train one model", train.add_train_arguments, train.run_train),
     "ask": ("ask a trained model", train.add_ask_arguments, train.run_ask),
     "sweep": ("run one of the paper's experiments", sweep.add_arguments, sweep.run),
+    "collect": ("gather finished runs in one file", collect.add_arguments, collect.run),
     "report": ("tables and figures of a sweep", report.add_arguments, report.run),
 }
 

@@ -13,6 +13,7 @@ from rotcell.babi.data.source import Source
 from rotcell.babi.errors import NotInstalledError
 from rotcell.babi.files import write_atomically
 from rotcell.babi.report.figures import convergence
+from rotcell.babi.report.measures import mean_test
 from rotcell.babi.report.summary import Summary, summarise
 from rotcell.babi.sweep.experiments import EXPERIMENTS, PAPER_SIZE, make_plan
 from rotcell.babi.sweep.local import local_engine
@@ -76,8 +77,8 @@ def run(options: argparse.Namespace) -> int:
 def _table(summary: Summary) -> str:
     lines = [f"{'task':26}" + "".join(f"{CELLS[cell].title:>14}" for cell in EXPERIMENT.cells)]
     for task in TASKS:
-        samples = [summary.sample(task, cell, PAPER_SIZE) for cell in EXPERIMENT.cells]
-        numbers = ("-" if sample is None else f"{sample.mean:.1f} %" for sample in samples)
+        means = [mean_test(summary, task, cell) for cell in EXPERIMENT.cells]
+        numbers = ("-" if mean is None else f"{mean:.1f} %" for mean in means)
         lines.append(f"{task:2} {TASK_NAMES[task]:23}" + "".join(f"{n:>14}" for n in numbers))
     times = [
         sum(result.seconds for task in TASKS for result in summary.of(task, cell))

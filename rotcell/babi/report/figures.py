@@ -15,7 +15,8 @@ from rotcell.babi.report.summary import Summary
 from rotcell.babi.sweep.results import Result
 from rotcell.babi.training.cells import CELLS
 
-_COLOURS: Final = ("#1f6fb4", "#d9541e")  # the plain cell, the rotating one
+# The plain cell, the rotating one, and further ones.
+_COLOURS: Final = ("#1f6fb4", "#d9541e", "#3a923a", "#8064a2", "#7f7f7f", "#b8860b")
 _MOST_COLUMNS: Final = 5
 _STYLE: Final = {
     "font.size": 8,
@@ -53,7 +54,7 @@ def convergence(summary: Summary) -> Picture:
     """Accuracy over epochs, a panel a task."""
     with _panels(summary) as (figure, panels):
         for task, axes in panels:
-            for cell, colour in zip(summary.experiment.cells, _COLOURS, strict=True):
+            for cell, colour in zip(summary.cells, _COLOURS, strict=False):
                 results = summary.of(task, cell)
                 if results:
                     _draw_epochs(axes, results, CELLS[cell].title, colour)
@@ -84,13 +85,13 @@ def state_size(summary: Summary) -> Picture:
     """Test accuracy over the state size, a panel a task."""
     with _panels(summary) as (figure, panels):
         for task, axes in panels:
-            for cell, colour in zip(summary.experiment.cells, _COLOURS, strict=True):
-                samples = [(size, summary.sample(task, cell, size)) for size in summary.sizes]
-                there = [(size, sample) for size, sample in samples if sample is not None]
+            for cell, colour in zip(summary.cells, _COLOURS, strict=False):
+                values = {size: summary.values(task, cell, size) for size in summary.sizes}
+                there = {size: found for size, found in values.items() if found}
                 curve = _Curve(
-                    [size for size, _ in there],
-                    [sample.mean for _, sample in there],
-                    [sample.deviation or 0.0 for _, sample in there],
+                    list(there),
+                    [statistics.fmean(found) for found in there.values()],
+                    [statistics.stdev(v) if len(v) > 1 else 0.0 for v in there.values()],
                 )
                 _plot(axes, curve, colour, CELLS[cell].title, band=0.2, marker="o", markersize=2.6)
         figure.supxlabel("state size", fontsize=9)

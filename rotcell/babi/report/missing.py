@@ -13,7 +13,7 @@ def what_is_missing(summary: Summary) -> str:
     """Such as: Missing: 12 runs. LSTM: task 1 (2 runs), tasks 3-5, 9 (3 runs each)."""
     missing = summary.missing
     cells = []
-    for cell in summary.experiment.cells:
+    for cell in summary.cells:
         counts = Counter(run.task for run in missing if run.cell == cell)
         if counts:
             cells.append(f"{CELLS[cell].title}: {_tasks_by_count(counts)}")

@@ -24,7 +24,7 @@ class Cell:
     title: str
     make: Callable[[int, int, str, str], nn.Module]  # input size, state size, gates, angle
     forget_bias: bool = False  # whether rows H to 2H are a forget gate, which starts open
-    rotates: bool = False
+    plain: str | None = None  # the cell without rotation to compare with; None: has no angles
     gates: tuple[str, ...] = GATES  # the gate functions it can have
 
 
@@ -51,9 +51,9 @@ def _from_torch(layer: type[nn.Module]) -> Callable[[int, int, str, str], nn.Mod
 
 CELLS: Final = {
     "lstm": Cell("LSTM", _from_rotcell("LSTM"), forget_bias=True),
-    "rotlstm": Cell("RotLSTM", _from_rotcell("RotLSTM"), forget_bias=True, rotates=True),
+    "rotlstm": Cell("RotLSTM", _from_rotcell("RotLSTM"), forget_bias=True, plain="lstm"),
     "gru": Cell("GRU", _from_rotcell("ClassicGRU")),
-    "rotgru": Cell("RotGRU", _from_rotcell("RotGRU"), rotates=True),
+    "rotgru": Cell("RotGRU", _from_rotcell("RotGRU"), plain="gru"),
     "lstm-torch": Cell("nn.LSTM", _from_torch(nn.LSTM), forget_bias=True, gates=("sigmoid",)),
     "gru-torch": Cell("nn.GRU", _from_torch(nn.GRU), gates=("sigmoid",)),
 }

@@ -42,6 +42,12 @@ class History:
         epoch = max(sorted(self.test), key=lambda epoch: self.validation[epoch - 1])
         return Outcome(epoch, self.validation[epoch - 1], self.test[epoch])
 
+    @property
+    def latest_outcome(self) -> Outcome:
+        """As `outcome`, but the latest on a tie: what the other reading of the paper would give."""
+        epoch = max(sorted(self.test), key=lambda epoch: (self.validation[epoch - 1], epoch))
+        return Outcome(epoch, self.validation[epoch - 1], self.test[epoch])
+
     def plain(self) -> dict[str, Any]:
         """As lists and numbers, for JSON."""
         return {

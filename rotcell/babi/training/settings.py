@@ -58,7 +58,7 @@ class RunSettings:
             raise SettingsError(
                 f"gates is {self.gates}: {cell.title} has {' or '.join(cell.gates)} gates only"
             )
-        if self.angle != "sigmoid" and not cell.rotates:
+        if self.angle != "sigmoid" and cell.plain is None:
             raise SettingsError(f"angle is {self.angle}: {cell.title} has no angles")
         for name in ("state_size", "epochs", "batch", "embedding"):
             if getattr(self, name) < 1:
