@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from training_helpers import buildable, in_this_process, questions, save_made_up, small
 
-from rotcell.babi import cli
+from rotcell.babi import cli, load_task
 from rotcell.babi.cli import demo
+from rotcell.babi.data.generate import write_dataset
 from rotcell.babi.sweep.experiments import EXPERIMENTS, make_plan
 from rotcell.babi.sweep.runner import Folder
-from rotcell.babi.training.ask import Answerer
 from rotcell.babi.training.checkpoint import Checkpoint
+from rotcell.babi.training.evaluate import Answerer
 from rotcell.babi.training.train import train
 
 SOFT = ["--cells", "lstm-torch,rotlstm", "--gates", "sigmoid"]
@@ -32,15 +35,18 @@ def ask(checkpoint: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> int:
     return cli.main(["ask", str(checkpoint)])
 
 
-@pytest.mark.parametrize("name", ["", "data", "train", "ask", "sweep", "collect", "report", "demo"])
+@pytest.mark.parametrize(
+    "name", ["", "data", "train", "evaluate", "ask", "sweep", "collect", "report", "demo"]
+)
 def test_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         cli.main([*name.split(), "--help"])
     out = capsys.readouterr().out
     assert out.startswith(f"usage: rotcell-babi {name}".rstrip())
     wanted = {
-        "": "demo data train ask sweep collect report",
-        "train": "--epochs --lr --device --amp --compile --packed --checkpoint --resume --cell --gates --angle",
+        "": "demo data train evaluate ask sweep collect report",
+        "train": "--epochs --lr --device --amp --compile --packed --checkpoint --resume --cell "
+        "--gates --angle --log",
         "sweep": "--tasks --seeds --cells --gates --workers --out --dry-run --engine --address",
         "demo": "--epochs --out",
     }
@@ -98,10 +104,46 @@ def test_train_tells_how_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert cli.main([*options, "--checkpoint", str(file)]) == 0
     out, err = capsys.readouterr()
     assert "epoch   2  loss" in err
-    assert f"checkpoint: {file}" in out
+    assert f"checkpoint: {file} (weights of epoch" in out
     assert Checkpoint.load(file).history.epochs == 2
     assert cli.main([*options, "--checkpoint", str(file)]) == 1
     assert "is there already" in capsys.readouterr().err
+
+
+def test_train_keeps_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "new" / "log.csv"
+    options = ["train", "--task", "4", "--state-size", "4", "--epochs", "2", "--gates", "sigmoid"]
+    assert cli.main([*options, "--log", str(log), "--checkpoint", str(tmp_path / "c.pt")]) == 0
+    rows = list(csv.DictReader(log.open()))
+    history = Checkpoint.load(tmp_path / "c.pt").history
+    assert [int(row["epoch"]) for row in rows] == [1, 2]
+    assert [float(row["loss"]) for row in rows] == history.loss
+    assert float(rows[1]["test"]) == history.test[2]
+
+
+def test_official_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    options = ["train", "--task", "4", "--state-size", "4", "--epochs", "1", "--gates", "sigmoid"]
+    assert cli.main([*options, "--data", "official"]) == 1
+    assert "data --download fetches them" in capsys.readouterr().err
+
+
+def test_downloaded_data_is_used_and_pointed_at(
+    real_babi: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    shutil.copytree(real_babi / "en", tmp_path / "rotcell" / "babi" / "en")
+    options = ["train", "--task", "4", "--state-size", "4", "--epochs", "1", "--gates", "sigmoid"]
+    assert cli.main([*options, "--data", "official"]) == 0
+    assert "data: official 1k\n" in capsys.readouterr().err
+    assert cli.main(options) == 0
+    assert "seed 0) (the official files are at hand: --data official)" in capsys.readouterr().err
+    assert str(load_task(4, "official").data) == "official 1k"
 
 
 def test_interrupted_training_says_how_to_go_on(
@@ -132,7 +174,7 @@ def test_ask(
 
 
 def test_answers_are_those_of_the_model_in_training(checkpoint: Path) -> None:
-    answerer = Answerer(checkpoint)
+    answerer = Answerer.load(checkpoint, "last")
     asked = questions(4).test
     right = sum(
         answerer.answers(q.story_tokens, q.question)[0][0] == q.answer for q in asked
@@ -141,6 +183,32 @@ def test_answers_are_those_of_the_model_in_training(checkpoint: Path) -> None:
     best = answerer.answers(asked[0].story_tokens, asked[0].question)
     assert [chance for _, chance in best] == sorted((c for _, c in best), reverse=True)
     assert 0 < sum(chance for _, chance in best) <= 1
+
+
+def test_evaluate(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_dataset(tmp_path / "data", tasks=(4,), questions=40)  # what the model learned from
+    history = Checkpoint.load(checkpoint).history
+    answers = tmp_path / "new" / "answers.csv"
+    options = ["evaluate", str(checkpoint), "--data", str(tmp_path / "data")]
+    assert cli.main([*options, "--answers", str(answers)]) == 0
+    out, err = capsys.readouterr()
+    assert "data: unverified files (40 questions), test questions of task 4" in err
+    assert f"accuracy {history.outcome.test:.1%}" in out
+    assert f"with the weights of epoch {history.outcome.epoch}\n" in out
+    rows = list(csv.DictReader(answers.open()))
+    assert len(rows) == 40
+    assert sum(int(row["right"]) for row in rows) == round(40 * history.outcome.test)
+    assert all((row["given"] == row["expected"]) == (row["right"] == "1") for row in rows)
+    assert cli.main([*options, "--weights", "last"]) == 0
+    out = capsys.readouterr().out
+    assert f"accuracy {history.test[30]:.1%} " in out
+    assert "weights of epoch 30" in out
+
+
+def test_evaluate_on_words_that_the_model_does_not_know(checkpoint: Path) -> None:
+    found = Answerer.load(checkpoint).evaluate(questions(1).test)
+    assert "Mary" in found.unknown
+    assert 0 <= found.accuracy <= 1
 
 
 def test_ask_a_damaged_checkpoint(
@@ -212,6 +280,7 @@ def test_demo(
     assert " 1 single-supporting-fact " in out
     assert "18 size-reasoning " in out
     assert "LSTM       RotLSTM" in out
-    picture = tmp_path / "convergence.png"
+    picture = tmp_path / "1-epochs-40-questions" / "convergence.png"
     assert picture.exists() == plot
     assert (str(picture) if plot else "No plot: figures need matplotlib") in out
+    assert cli.main(["demo", *options, "--epochs", "2"]) == 0  # other runs, not in the way

@@ -23,6 +23,7 @@ from training_helpers import (
     wait_until,
 )
 
+from rotcell.babi import evaluate
 from rotcell.babi.data.generate import write_dataset
 from rotcell.babi.data.source import Source
 from rotcell.babi.errors import ResultError, SettingsError
@@ -242,6 +243,14 @@ def test_two_sweeps_at_once_share_the_runs(tmp_path: Path) -> None:
     assert len(done[0] + done[1]) >= 5  # the killed one may have written what it could not tell
     assert set(done[0] + done[1]) <= files
     assert done[1]
+
+
+def test_models_are_kept(tmp_path: Path) -> None:
+    run = small(4)
+    (*_, ended) = local_engine(1, models=tmp_path / "models")([run], SMALL)
+    assert isinstance(ended, Ended)
+    found = evaluate(tmp_path / "models" / f"{run.name}.pt", SMALL.load(4).test)
+    assert found.accuracy == ended.result.outcome.test
 
 
 def test_estimate_grows_with_the_work() -> None:

@@ -15,12 +15,13 @@ import pytest
 import torch
 from training_helpers import EVERY_CELL, command, questions, small, wait_until
 
+from rotcell.babi import build_model, evaluate
 from rotcell.babi.data.generate import write_dataset
 from rotcell.babi.data.source import Source
 from rotcell.babi.errors import CheckpointError, SettingsError, TrainingError
 from rotcell.babi.training.checkpoint import Checkpoint
 from rotcell.babi.training.history import History
-from rotcell.babi.training.processes import Team, own_device
+from rotcell.babi.training.processes import ProcessGroup, own_device
 from rotcell.babi.training.settings import RunSettings
 from rotcell.babi.training.tensors import vectorise
 from rotcell.babi.training.train import Place, Trainer, train
@@ -114,6 +115,34 @@ def test_same_seed_same_bits(cell: str, packed: bool, tmp_path: Path) -> None:
     assert same_checkpoints(*files)
     other = train(questions(), small(cell=cell, packed=packed, seed=1))
     assert other.history.loss != Checkpoint.load(files[0]).history.loss
+
+
+def test_the_model_is_that_of_the_reported_epoch(tmp_path: Path) -> None:
+    asked = questions(4)
+    settings = small(4, epochs=12, lr=0.02, batch=8)
+    trained = train(asked, settings, checkpoint=tmp_path / "c.pt")
+    saved = Checkpoint.load(tmp_path / "c.pt")
+    outcome = trained.history.outcome
+    assert same_bits(dict(trained.model.state_dict()), saved.best)
+    tensors = vectorise(asked)
+    with torch.no_grad():
+        given = trained.model(tensors.test).argmax(dim=-1)
+    assert float((given == tensors.test.answer).float().mean()) == pytest.approx(outcome.test)
+    assert evaluate(trained, asked.test).accuracy == outcome.test
+    assert evaluate(tmp_path / "c.pt", asked.test).accuracy == outcome.test
+    assert evaluate(trained, asked.test, "last").accuracy == trained.history.test[12]
+    assert outcome.epoch == 12 or not same_bits(saved.best, saved.model)
+
+
+def test_build_model_is_what_a_run_begins_with() -> None:
+    settings = small(4)
+    trainer = Trainer(vectorise(questions(4)), settings, Place())
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+    model = build_model(questions(4), settings)
+    assert torch.equal(torch.rand(1), expected)
+    assert same_bits(dict(model.state_dict()), dict(trainer.model.state_dict()))
 
 
 def test_leaves_the_random_numbers_of_the_caller_alone() -> None:
@@ -297,7 +326,7 @@ def test_each_process_has_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_more_processes_than_rows_are_refused() -> None:
     with pytest.raises(SettingsError, match="4 processes for a batch of 3"):
-        Trainer(vectorise(questions()), small(batch=7), Place(team=Team(0, 4)))
+        Trainer(vectorise(questions()), small(batch=7), Place(group=ProcessGroup(0, 4)))
 
 
 def test_two_processes_have_the_loss_curve_of_one(files: str, tmp_path: Path) -> None:

@@ -17,6 +17,11 @@ _COMMANDS: dict[
     "demo": ("LSTM against RotLSTM on two generated tasks", demo.add_arguments, demo.run),
     "data": ("download, generate, check or compare data", data.add_arguments, data.run),
     "train": ("train one model", train.add_train_arguments, train.run_train),
+    "evaluate": (
+        "test a trained model",
+        train.add_evaluate_arguments,
+        train.run_evaluate,
+    ),
     "ask": ("ask a trained model", train.add_ask_arguments, train.run_ask),
     "sweep": ("run one of the paper's experiments", sweep.add_arguments, sweep.run),
     "collect": ("gather finished runs in one file", collect.add_arguments, collect.run),

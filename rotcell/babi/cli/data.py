@@ -70,7 +70,10 @@ def run(args: argparse.Namespace) -> int:
     seed = args.seed or 0
     size: Size = args.size or "1k"
     if what == "download":
-        print(download(args.download or None))
+        folder = download(args.download or None)
+        named = folder if args.download else "official"
+        print(f"The official files are there; use them with --data {named}", file=sys.stderr)
+        print(folder)
     elif what == "generate":
         files = write_dataset(args.generate, args.tasks or ALL_TASKS, questions, seed)
         print(f"{len(files)} files written to {args.generate}")

@@ -61,8 +61,10 @@ def run(options: argparse.Namespace) -> int:
         flush=True,
     )
     workers = options.workers or len(os.sched_getaffinity(0))
-    tally = sweep(plan, Folder(options.out), source, local_engine(workers))
-    (summary,) = summarise(options.out)
+    # Other options make other runs, which do not belong into one table.
+    out = options.out / f"{options.epochs}-epochs-{options.questions}-questions"
+    tally = sweep(plan, Folder(out), source, local_engine(workers))
+    (summary,) = summarise(out)
     print(f"\n{_table(summary)}\n")
     print(
         "Test accuracy at the epoch that validation chose, "
@@ -70,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         "other seeds give other numbers."
     )
     if summary.results:
-        print(_plot(summary, options.out))
+        print(_plot(summary, out))
     return 1 if tally.failed else 0
 
 

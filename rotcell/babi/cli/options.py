@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from rotcell.babi.data.catalog import parse_task_list
+from rotcell.babi.data.download import cache_folder, download, downloaded
 from rotcell.babi.data.source import Source
-from rotcell.babi.errors import SettingsError
+from rotcell.babi.errors import DataError, SettingsError
 from rotcell.babi.training.cells import CELLS, GATES
 
 
@@ -55,10 +59,12 @@ def device(text: str) -> torch.device:
 def add_data_options(parser: argparse.ArgumentParser) -> None:
     """Where the questions come from."""
     parser.add_argument(
-        "--data", metavar="PATH", help="folder or .tar.gz of the official files (default: generate)"
+        "--data",
+        metavar="PATH",
+        help="'official' (what data --download fetched), a folder or a .tar.gz (default: generate)",
     )
     parser.add_argument(
-        "--test-data", metavar="PATH", help="other files to test on ('generated': generate them)"
+        "--test-data", metavar="PATH", help="other files to test on, likewise, or 'generated'"
     )
     parser.add_argument(
         "--size", choices=("1k", "10k"), help="which of the official files (default 1k)"
@@ -68,10 +74,39 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
 def source_of(options: argparse.Namespace) -> Source:
     """The source that the options name."""
     test = options.data if options.test_data is None else options.test_data
-    test = None if test == "generated" else test
-    if options.size and options.data is None and test is None:
+    train_path, test_path = _path(options.data), _path(test)
+    if options.size and train_path is None and test_path is None:
         raise SettingsError("--size is for official files: it needs --data or --test-data")
-    return Source(options.data, test, options.size or "1k")
+    return Source(train_path, test_path, options.size or "1k")
+
+
+def _path(named: str | None) -> str | None:
+    """The place of data that was named; None is the generator."""
+    if named is None or named == "generated":
+        return None
+    return str(official_folder()) if named == "official" else named
+
+
+def official_folder() -> Path:
+    """Where the official files are; fetches them if there is someone to ask and they agree."""
+    folder = downloaded()
+    if folder is not None:
+        return folder
+    missing = "the official files are not here yet: rotcell-babi data --download fetches them"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise DataError(missing)
+    print(f"The official files are not here yet. Fetch them into {cache_folder()}? [y/N] ", end="")
+    if input().strip().lower() not in ("y", "yes"):
+        raise DataError(missing)
+    return download()
+
+
+def say_data(names: Sequence[str], source: Source) -> None:
+    """One line on what data is used, and whether there would be better."""
+    better = ""
+    if source.train_path is None and downloaded() is not None:
+        better = " (the official files are at hand: --data official)"
+    print(f"data: {' and '.join(names) or 'none'}{better}", file=sys.stderr, flush=True)
 
 
 def add_protocol_options(parser: argparse.ArgumentParser) -> None:

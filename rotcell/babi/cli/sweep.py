@@ -16,6 +16,7 @@ from rotcell.babi.cli.options import (
     cells,
     positive,
     protocol_of,
+    say_data,
     source_of,
     tasks,
 )
@@ -67,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--address", help="for --engine ray, of a cluster (default: start Ray on this machine)"
     )
+    parser.add_argument(
+        "--keep-models", action="store_true", help="also keep the weights of every run, in models/"
+    )
     parser.add_argument("--dry-run", action="store_true", help="list the runs, estimate the time")
 
 
@@ -80,6 +84,8 @@ def run(options: argparse.Namespace) -> int:
         raise SettingsError("--sizes is for state-size: the tables are of size 50")
     if options.address and options.engine != "ray":
         raise SettingsError("--address is for --engine ray")
+    if options.keep_models and options.engine == "ray":
+        raise SettingsError("--keep-models is for --engine local: nodes of Ray share no folder")
     source = source_of(options)
     data = source.names(options.tasks or experiment.tasks)
     plan = make_plan(
@@ -91,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         data=data,
         **protocol_of(options),
     )
-    print(f"data: {' and '.join(data) or 'none'}", file=sys.stderr, flush=True)
+    say_data(data, source)
     folder = Folder(options.out)
     workers = options.workers or len(os.sched_getaffinity(0))
     if options.dry_run:
@@ -100,7 +106,8 @@ def run(options: argparse.Namespace) -> int:
     if options.engine == "ray":
         engine = ray_engine(options.address, workers, options.threads)
     else:
-        engine = local_engine(workers, options.threads)
+        models = folder.path / "models" if options.keep_models else None
+        engine = local_engine(workers, options.threads, models)
     try:
         tally = sweep(plan, folder, source, engine)
     except KeyboardInterrupt:

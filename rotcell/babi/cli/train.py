@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,14 +16,16 @@ from rotcell.babi.cli.options import (
     device,
     positive,
     protocol_of,
+    say_data,
     source_of,
 )
-from rotcell.babi.errors import CheckpointError
+from rotcell.babi.errors import CheckpointError, NotInstalledError
+from rotcell.babi.files import write_atomically
 from rotcell.babi.progress import ProgressBar, duration
-from rotcell.babi.training.ask import HELP, Answerer, converse
 from rotcell.babi.training.cells import CELLS
+from rotcell.babi.training.evaluate import HELP, Answerer, converse
 from rotcell.babi.training.history import History
-from rotcell.babi.training.processes import own_device, team_of_torchrun
+from rotcell.babi.training.processes import own_device, torchrun_group
 from rotcell.babi.training.settings import RunSettings
 from rotcell.babi.training.train import Place, train
 
@@ -42,6 +45,12 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint", type=Path, metavar="FILE", help="write the model here after every epoch"
     )
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
+    parser.add_argument(
+        "--log", type=Path, metavar="FILE.csv", help="write loss and accuracies of every epoch"
+    )
+    parser.add_argument(
+        "--tensorboard", type=Path, metavar="DIR", help="write them for TensorBoard, if installed"
+    )
 
 
 def run_train(options: argparse.Namespace) -> int:
@@ -57,17 +66,19 @@ def run_train(options: argparse.Namespace) -> int:
     if options.resume and checkpoint is None:
         raise CheckpointError("--resume needs --checkpoint, the file to go on from")
     torch.set_num_threads(options.threads)
-    questions = source_of(options).load(settings.task)
-    print(f"data: {questions.data}", file=sys.stderr, flush=True)
+    source = source_of(options)
+    questions = source.load(settings.task)
+    say_data([str(questions.data)], source)
+    board = None if options.tensorboard is None else tensorboard(options.tensorboard)
     place_device = own_device(options.device)
     if checkpoint is not None:
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    with team_of_torchrun(place_device) as team:
+    with torchrun_group(place_device) as group:
         # The leader may write the file as soon as training begins: look before.
         taken = checkpoint is not None and checkpoint.exists() and not options.resume
-        if int(team.total(torch.tensor(int(taken), device=place_device))):
+        if int(group.total(torch.tensor(int(taken), device=place_device))):
             raise CheckpointError(f"{checkpoint} is there already: --resume goes on from it")
-        place = Place(place_device, options.compile, team)
+        place = Place(place_device, options.compile, group)
         bar = ProgressBar()
         try:
             trained = train(
@@ -76,20 +87,36 @@ def run_train(options: argparse.Namespace) -> int:
                 place=place,
                 checkpoint=checkpoint,
                 resume=options.resume,
-                on_epoch=lambda history: _tell(history, settings, bar),
+                on_epoch=lambda history: _tell(history, settings, bar, options.log, board),
             )
         except KeyboardInterrupt:
             if checkpoint is not None and checkpoint.exists():
                 bar.note(f"Stopped. To go on, add: --checkpoint {checkpoint} --resume")
             raise
-        if team.leads:
+        if group.leads:
             bar.close()
             _conclude(trained.history, trained.seconds, trained.parameters, checkpoint)
     return 0
 
 
-def _tell(history: History, settings: RunSettings, bar: ProgressBar) -> None:
+def _tell(
+    history: History,
+    settings: RunSettings,
+    bar: ProgressBar,
+    log: Path | None = None,
+    board: Any = None,
+) -> None:
     epoch = history.epochs
+    if log is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(log, history.csv())
+    if board is not None:
+        board.add_scalar("loss", history.loss[-1], epoch)
+        board.add_scalar("accuracy/train", history.train[-1], epoch)
+        board.add_scalar("accuracy/validation", history.validation[-1], epoch)
+        if epoch in history.test:
+            board.add_scalar("accuracy/test", history.test[epoch], epoch)
+        board.flush()
     test = f"  test {history.test[epoch]:6.1%}" if epoch in history.test else ""
     bar.note(
         f"epoch {epoch:3}  loss {history.loss[-1]:.4f}  train {history.train[-1]:6.1%}  "
@@ -106,7 +133,16 @@ def _conclude(history: History, seconds: float, parameters: int, saved: Path | N
         f"validation: {outcome.validation:.1%}); {parameters} weights; {duration(seconds)}"
     )
     if saved is not None:
-        print(f"checkpoint: {saved}")
+        print(f"checkpoint: {saved} (weights of epoch {outcome.epoch} and of {history.epochs})")
+
+
+def tensorboard(folder: Path) -> Any:
+    """A writer for TensorBoard; NotInstalledError without it."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise NotInstalledError("TensorBoard is not installed: pip install tensorboard") from error
+    return SummaryWriter(str(folder))
 
 
 def add_ask_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,9 +150,50 @@ def add_ask_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", type=Path, help="a file that train --checkpoint wrote")
 
 
+def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `rotcell-babi evaluate` understands."""
+    parser.add_argument(
+        "checkpoint", type=Path, help="of train --checkpoint or sweep --keep-models"
+    )
+    add_data_options(parser)
+    parser.add_argument(
+        "--split", choices=("test", "train"), default="test", help="the questions (default test)"
+    )
+    parser.add_argument(
+        "--weights",
+        choices=("reported", "last"),
+        default="reported",
+        help="those of the epoch that validation chose, or of the last one (default reported)",
+    )
+    parser.add_argument("--answers", type=Path, metavar="FILE.csv", help="write every answer")
+
+
+def run_evaluate(options: argparse.Namespace) -> int:
+    """Test a model without training; returns the exit status."""
+    answerer = Answerer.load(options.checkpoint, options.weights)
+    source = source_of(options)
+    questions = source.load(answerer.settings.task)
+    name = questions.data.train if options.split == "train" else questions.data.test
+    say_data([f"{name.name}, {options.split} questions of task {questions.task}"], source)
+    found = answerer.evaluate(questions.train if options.split == "train" else questions.test)
+    if found.unknown:
+        print(f"words that the model does not know, left out: {', '.join(found.unknown)}")
+    history = answerer.history
+    epoch = history.outcome.epoch if options.weights == "reported" else history.epochs
+    print(
+        f"accuracy {found.accuracy:.1%} ({sum(a.right for a in found.answers)} of "
+        f"{len(found.answers)}) with the weights of epoch {epoch}"
+    )
+    if options.answers is not None:
+        options.answers.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(options.answers, found.csv())
+        print(f"answers: {options.answers}")
+    return 0
+
+
 def run_ask(options: argparse.Namespace) -> int:
     """Answer what is typed; returns the exit status."""
-    answerer = Answerer(options.checkpoint)
+    answerer = Answerer.load(options.checkpoint)
     typing = sys.stdin.isatty()
     if typing:
         print(f"A {answerer.settings.cell} trained on task {answerer.settings.task}. {HELP}")

@@ -21,6 +21,7 @@ from typing import IO, Final, TextIO
 from rotcell.babi.data.catalog import ALL_TASKS, SPLITS
 from rotcell.babi.data.reader import open_data
 from rotcell.babi.errors import DataError
+from rotcell.babi.progress import ProgressBar
 
 Progress = Callable[[int, "int | None"], None]  # bytes so far, bytes in all where known
 
@@ -71,36 +72,45 @@ def download(
     last step, so that an interrupted download leaves no target.
     """
     folder = cache_folder() if target is None else Path(target)
-    if folder.exists() and _has_data(folder):
+    if folder.exists() and _has_data(folder, digest):
         return folder
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(f"{folder} exists but holds no bAbI data; not touching it")
+        what = "other bAbI files than the official ones" if _has_data(folder) else "no bAbI data"
+        raise DataError(f"{folder} exists but holds {what}; not touching it")
     failures = []
     folder.parent.mkdir(parents=True, exist_ok=True)
     for mirror in mirrors:
         with _partial_folder(folder) as partial:
             try:
-                _fetch_and_unpack(mirror, partial, digest, progress or TerminalProgress())
+                _fetch_and_unpack(mirror, partial, digest, progress or shown_progress())
             except (DataError, OSError, http.client.HTTPException) as error:
                 failures.append(f"{mirror.url}: {error}")
                 continue
-            _rename(partial / "data", folder)
+            _rename(partial / "data", folder, digest)
             return folder
     raise DataError("could not download the bAbI data:\n  " + "\n  ".join(failures))
 
 
-def _has_data(folder: Path) -> bool:
+def downloaded() -> Path | None:
+    """Where the official files were downloaded to, if they were."""
+    folder = cache_folder()
+    return folder if folder.exists() and _has_data(folder, EN_DIGEST) else None
+
+
+def _has_data(folder: Path, digest: str | None = None) -> bool:
+    """Whether a folder has task files, and those of a digest if there is one."""
     try:
-        return bool(open_data(folder))
+        files = open_data(folder)
+        return bool(files) and (digest is None or content_digest(folder) == digest)
     except DataError:
         return False
 
 
-def _rename(finished: Path, folder: Path) -> None:
+def _rename(finished: Path, folder: Path, digest: str | None) -> None:
     try:
         finished.replace(folder)
     except OSError:
-        if not _has_data(folder):  # another download may have been faster
+        if not _has_data(folder, digest):  # another download may have been faster
             raise
 
 
@@ -230,23 +240,21 @@ def _try_lock(file: TextIO) -> bool:
     return True
 
 
-class TerminalProgress:
-    """Shows how far a download is: one living line on a terminal, a line per tenth elsewhere."""
+def shown_progress(bar: ProgressBar | None = None) -> Progress:
+    """Shows how far a download is; where there is no terminal, a line per tenth."""
+    bar = bar or ProgressBar()
+    tenths = 0
 
-    def __init__(self, out: TextIO | None = None) -> None:
-        self._out = sys.stderr if out is None else out
-        self._shown = -1
-
-    def __call__(self, done: int, total: int | None) -> None:
-        live = self._out.isatty()
-        step = 100 * done // total if total else done >> 20
-        if not live:
-            step = step // 10 * 10
-        if step == self._shown:
+    def show(done: int, total: int | None) -> None:
+        nonlocal tenths
+        amount = f"bAbI archive: {done / 2**20:.1f} MiB"
+        if not total:
+            bar.show(0.0, amount)
             return
-        self._shown = step
-        amount = f"{done / 2**20:.1f} MiB"
-        text = f"bAbI archive: {amount}" + (f" of {total / 2**20:.1f} MiB" if total else "")
-        end = "\n" if not live or done == total else ""
-        self._out.write(f"\r{text}{end}" if live else f"{text}\n")
-        self._out.flush()
+        text = f"{amount} of {total / 2**20:.1f} MiB"
+        bar.show(done / total, text)
+        if done == total or (not bar.live and 10 * done // total > tenths):
+            tenths = 10 * done // total
+            bar.note(text)
+
+    return show

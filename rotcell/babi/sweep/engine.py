@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -47,9 +48,13 @@ def run_job(
     load: Callable[[], TaskQuestions],
     *,
     threads: int = 1,
+    model: Path | None = None,
     on_epoch: Callable[[int], None] | None = None,
 ) -> Result:
-    """Train with so many threads; an error becomes part of the result."""
+    """Train with so many threads; an error becomes part of the result.
+
+    The trained model is kept at `model`, if that is given.
+    """
     began = time.perf_counter()
     data = None
     try:
@@ -61,6 +66,9 @@ def run_job(
             settings,
             on_epoch=None if on_epoch is None else lambda history: on_epoch(history.epochs),
         )
+        if model is not None:
+            model.parent.mkdir(parents=True, exist_ok=True)
+            trained.checkpoint.save(model)
     except Exception:
         seconds = time.perf_counter() - began
         return Result(settings, data, None, traceback.format_exc(), seconds, environment())

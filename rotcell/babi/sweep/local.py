@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from typing import Final
 
 from rotcell.babi.data.source import Source
@@ -23,26 +24,26 @@ from rotcell.babi.training.settings import RunSettings
 _SPAWN: Final = multiprocessing.get_context("spawn")
 
 
-def local_engine(workers: int, threads: int = 1) -> Engine:
-    """So many processes with so many threads each."""
+def local_engine(workers: int, threads: int = 1, models: Path | None = None) -> Engine:
+    """So many processes with so many threads each; models are kept in a folder if there is one."""
 
     def engine(runs: Iterable[RunSettings], source: Source) -> Generator[Event, None, None]:
         coming = iter(runs)
         again: deque[RunSettings] = deque()  # whose worker died
         lost: dict[RunSettings, int] = {}
-        team: list[_Worker] = []
+        pool: list[_Worker] = []
         try:
             while True:
-                idle = [worker for worker in team if worker.run is None]
-                while idle or len(team) < workers:
+                idle = [worker for worker in pool if worker.run is None]
+                while idle or len(pool) < workers:
                     run = again.popleft() if again else next(coming, None)
                     if run is None:
                         break
                     if not idle:
-                        idle.append(_Worker(source, threads))
-                        team.append(idle[-1])
+                        idle.append(_Worker(source, threads, models))
+                        pool.append(idle[-1])
                     idle.pop().start(run)
-                busy = {worker.connection: worker for worker in team if worker.run is not None}
+                busy = {worker.connection: worker for worker in pool if worker.run is not None}
                 if not busy:
                     return
                 for connection in wait(list(busy)):
@@ -54,7 +55,7 @@ def local_engine(workers: int, threads: int = 1) -> Engine:
                         yield event
                         continue
                     # The worker is gone, and the run with it.
-                    team.remove(worker)
+                    pool.remove(worker)
                     how = worker.end()
                     lost[lost_run] = lost.get(lost_run, 0) + 1
                     if lost[lost_run] < ATTEMPTS:
@@ -63,7 +64,7 @@ def local_engine(workers: int, threads: int = 1) -> Engine:
                         error = f"the worker process died {ATTEMPTS} times ({how})"
                         yield Ended(Result(lost_run, None, None, error, 0.0, environment()))
         finally:
-            for worker in team:
+            for worker in pool:
                 worker.stop()
 
     return engine
@@ -72,11 +73,11 @@ def local_engine(workers: int, threads: int = 1) -> Engine:
 class _Worker:
     """A process and the wire to it."""
 
-    def __init__(self, source: Source, threads: int) -> None:
+    def __init__(self, source: Source, threads: int, models: Path | None) -> None:
         self.run: RunSettings | None = None
         self.connection, theirs = _SPAWN.Pipe()
         self._process: SpawnProcess = _SPAWN.Process(
-            target=_serve, args=(theirs, source, threads), daemon=True
+            target=_serve, args=(theirs, source, threads, models), daemon=True
         )
         self._process.start()
         theirs.close()  # so that the end of the process ends the connection
@@ -109,7 +110,7 @@ class _Worker:
         self._process.join()
 
 
-def _serve(connection: Connection, source: Source, threads: int) -> None:
+def _serve(connection: Connection, source: Source, threads: int, models: Path | None) -> None:
     """The life of a worker process: run what comes, until the wire is cut."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
     threading.Thread(target=_die_with_parent, daemon=True).start()
@@ -120,6 +121,7 @@ def _serve(connection: Connection, source: Source, threads: int) -> None:
                 run,
                 partial(source.load, run.task),
                 threads=threads,
+                model=None if models is None else models / f"{run.name}.pt",
                 on_epoch=partial(_tell, connection, run),
             )
             connection.send(Ended(result))

@@ -32,7 +32,7 @@ def _from_rotcell(name: str) -> Callable[[int, int, str, str], nn.Module]:
     def make(inputs: int, size: int, gates: str, angle: str) -> nn.Module:
         options = {"gates": gates} if gates != "sigmoid" else {}
         if angle != "sigmoid":
-            options["angle"] = angle
+            options["angle_gates"] = angle
         try:
             layer: nn.Module = getattr(rotcell, name)(inputs, size, **options)
         except (AttributeError, TypeError) as error:

@@ -32,7 +32,8 @@ class Checkpoint:
     question_length: int
     data: DataName
     history: History
-    model: dict[str, Any]
+    model: dict[str, Any]  # the weights after the last epoch, to go on from
+    best: dict[str, Any]  # those of the reported epoch, `history.outcome.epoch`
     optimiser: dict[str, Any]
 
     def save(self, path: Path) -> None:
@@ -48,6 +49,7 @@ class Checkpoint:
                 "data": self.data.plain(),
                 "history": self.history.plain(),
                 "model": self.model,
+                "best": self.best,
                 "optimiser": self.optimiser,
             },
             content,

@@ -24,7 +24,7 @@ def environment(device: torch.device | None = None) -> dict[str, str | int]:
         "torch": str(torch.__version__),
         "python": platform.python_version(),
         "machine": torch.cuda.get_device_name(place) if place.type == "cuda" else machine(),
-        "instruction_set": str(info["instruction_set"]),
+        "instruction_set": str(info.get("instruction_set", "unknown")),
         "torch_instruction_set": str(torch.backends.cpu.get_cpu_capability()),
         "threads": torch.get_num_threads(),
     }

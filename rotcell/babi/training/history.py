@@ -48,6 +48,14 @@ class History:
         epoch = max(sorted(self.test), key=lambda epoch: (self.validation[epoch - 1], epoch))
         return Outcome(epoch, self.validation[epoch - 1], self.test[epoch])
 
+    def csv(self) -> bytes:
+        """A row an epoch."""
+        rows = ["epoch,loss,train,validation,test"]
+        for number, row in enumerate(zip(self.loss, self.train, self.validation, strict=True), 1):
+            numbers = (*row, self.test.get(number, ""))
+            rows.append(",".join([str(number), *map(str, numbers)]))
+        return ("\n".join(rows) + "\n").encode()
+
     def plain(self) -> dict[str, Any]:
         """As lists and numbers, for JSON."""
         return {

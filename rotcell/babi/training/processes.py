@@ -15,7 +15,7 @@ from rotcell.babi.training.tensors import Share
 
 
 @dataclass(frozen=True)
-class Team:
+class ProcessGroup:
     """This process's place among them."""
 
     rank: int = 0
@@ -49,13 +49,13 @@ def own_device(device: torch.device) -> torch.device:
 
 
 @contextmanager
-def team_of_torchrun(device: torch.device) -> Iterator[Team]:
-    """The team that torchrun started this process in, or this process alone."""
+def torchrun_group(device: torch.device) -> Iterator[ProcessGroup]:
+    """The group that torchrun started this process in, or this process alone."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield Team()
+        yield ProcessGroup()
         return
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
-        yield Team(dist.get_rank(), dist.get_world_size())
+        yield ProcessGroup(dist.get_rank(), dist.get_world_size())
     finally:
         dist.destroy_process_group()

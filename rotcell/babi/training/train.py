@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ from rotcell.babi.errors import CheckpointError, SettingsError, TrainingError
 from rotcell.babi.training.checkpoint import Checkpoint
 from rotcell.babi.training.history import History
 from rotcell.babi.training.model import QuestionAnswerer
-from rotcell.babi.training.processes import Team
+from rotcell.babi.training.processes import ProcessGroup
 from rotcell.babi.training.settings import RunSettings
 from rotcell.babi.training.tensors import Examples, TaskTensors, vectorise
 
@@ -40,16 +40,18 @@ class Place:
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     compile: bool = False
-    team: Team = field(default_factory=Team)
+    group: ProcessGroup = field(default_factory=ProcessGroup)
 
 
 @dataclass(frozen=True)
 class Trained:
     """A finished run."""
 
+    model: QuestionAnswerer  # with the weights of the reported epoch, `history.outcome.epoch`
     history: History
     seconds: float  # of the epochs, without what comes before
     parameters: int  # that were trained
+    checkpoint: Checkpoint  # all of it, to save
 
 
 def train(
@@ -61,7 +63,7 @@ def train(
     resume: bool = False,
     on_epoch: OnEpoch | None = None,
 ) -> Trained:
-    """Train a model; the same settings, data and threads give the same bits.
+    """Train a model by the paper's protocol; same settings, data and threads, same bits.
 
     `checkpoint` is written after every epoch. With `resume` training goes on from it, and ends
     with the bits that an uninterrupted run would have had. The caller's random numbers are left
@@ -80,16 +82,17 @@ def train(
         began = time.perf_counter()
         while trainer.history.epochs < settings.epochs:
             trainer.epoch()
-            if checkpoint is not None and place.team.leads:
+            if checkpoint is not None and place.group.leads:
                 trainer.snapshot(questions.data).save(checkpoint)
-            if on_epoch is not None and place.team.leads:
+            if on_epoch is not None and place.group.leads:
                 on_epoch(trainer.history)
+    seconds = time.perf_counter() - began
+    snapshot = trainer.snapshot(questions.data)
+    trainer.model.load_state_dict(snapshot.best)
+    trainer.model.eval()
     weights = (weight for weight in trainer.model.parameters() if weight.requires_grad)
-    return Trained(
-        trainer.history,
-        time.perf_counter() - began,
-        sum(weight.numel() for weight in weights),
-    )
+    parameters = sum(weight.numel() for weight in weights)
+    return Trained(trainer.model, trainer.history, seconds, parameters, snapshot)
 
 
 class Trainer:
@@ -97,17 +100,17 @@ class Trainer:
 
     def __init__(self, tensors: TaskTensors, settings: RunSettings, place: Place) -> None:
         smallest = tensors.train.rows % settings.batch or min(settings.batch, tensors.train.rows)
-        if place.team.size > smallest:
+        if place.group.size > smallest:
             raise SettingsError(
-                f"{place.team.size} processes for a batch of {smallest}: one would have nothing"
+                f"{place.group.size} processes for a batch of {smallest}: one would have nothing"
             )
         self.settings = settings
         self.place = place
         self.tensors = tensors.to(place.device)
         self.history = History()
-        torch.manual_seed(_seed(settings.seed, "weights"))
-        self.model = QuestionAnswerer(len(tensors.dictionary), settings).to(place.device)
-        run: nn.Module = place.team.wrap(self.model)
+        self._best: dict[str, Any] = {}  # the weights of the reported epoch
+        self.model = starting_model(len(tensors.dictionary), settings).to(place.device)
+        run: nn.Module = place.group.wrap(self.model)
         if place.compile:
             run.compile()
         self._run = run
@@ -129,6 +132,8 @@ class Trainer:
             self.accuracy(self.tensors.validation),
             None if test is None else self.accuracy(test),
         )
+        if test is not None and self.history.outcome.epoch == number:
+            self._best = _copy(self.model)
 
     def _train(self, number: int) -> float:
         """One pass over the training questions in a new order; the mean loss."""
@@ -140,21 +145,21 @@ class Trainer:
         total = torch.zeros((), device=self.place.device)
         for batch in shuffled.batches(self.settings.batch):
             total += self.step(batch)
-        return float(self.place.team.total(total)) / examples.rows
+        return float(self.place.group.total(total)) / examples.rows
 
     def step(self, batch: Examples) -> Tensor:
         """One step of the optimiser on a joint batch; the summed loss of this process's rows."""
-        team = self.place.team
+        group = self.place.group
         joint = batch.trimmed() if self.settings.packed else batch
-        share = team.share(joint.rows) if team.size > 1 else None
+        share = group.share(joint.rows) if group.size > 1 else None
         mine = joint if share is None else joint.part(share.start, share.stop)
         with self._autocast():
             scores = self._run(mine, share)
         loss = F.cross_entropy(scores.float(), mine.answer, reduction="sum")
         for weight in self._weights:  # as zero_grad() does, which takes longer to get there
             weight.grad = None
-        # Gradients are averaged over the team: this makes them those of the joint batch's mean.
-        loss.backward(loss.new_tensor(team.size / joint.rows))
+        # Gradients are averaged over the group: this makes them those of the joint batch's mean.
+        loss.backward(loss.new_tensor(group.size / joint.rows))
         self.optimiser.step()
         return loss.detach()
 
@@ -162,14 +167,14 @@ class Trainer:
     def accuracy(self, examples: Examples) -> float:
         """The share of right answers, without dropout."""
         self._run.eval()
-        team = self.place.team
+        group = self.place.group
         right = torch.zeros((), dtype=torch.int64, device=self.place.device)
-        mine = team.share(examples.rows)
+        mine = group.share(examples.rows)
         for batch in examples.part(mine.start, mine.stop).batches(EVALUATION_BATCH):
             with self._autocast():
                 scores = self.model(batch.trimmed() if self.settings.packed else batch)
             right += (scores.argmax(dim=-1) == batch.answer).sum()
-        return int(team.total(right)) / examples.rows
+        return int(group.total(right)) / examples.rows
 
     def _autocast(self) -> AbstractContextManager[object]:
         if not self.settings.amp:
@@ -185,7 +190,8 @@ class Trainer:
             question_length=self.tensors.question_length,
             data=data,
             history=self.history,
-            model=self.model.state_dict(),
+            model=_copy(self.model),
+            best=self._best,
             optimiser=self.optimiser.state_dict(),
         )
 
@@ -202,6 +208,17 @@ class Trainer:
         except (RuntimeError, ValueError, KeyError) as error:
             raise CheckpointError(f"the weights in {path} do not fit: {error}") from None
         self.history = saved.history
+        self._best = saved.best
+
+
+def starting_model(words: int, settings: RunSettings) -> QuestionAnswerer:
+    """The model that a run begins with."""
+    torch.manual_seed(_seed(settings.seed, "weights"))
+    return QuestionAnswerer(words, settings)
+
+
+def _copy(model: nn.Module) -> dict[str, Any]:
+    return {name: weight.detach().clone() for name, weight in model.state_dict().items()}
 
 
 def _seed(*of: object) -> int:
