@@ -18,7 +18,7 @@ from rotcell.babi.report import claims, measures, tables
 from rotcell.babi.report.figures import convergence
 from rotcell.babi.report.page import write_report
 from rotcell.babi.report.summary import summarise
-from rotcell.babi.sweep.collect import collect
+from rotcell.babi.sweep.collect import collect, restore
 from rotcell.babi.sweep.experiments import EXPERIMENTS, Experiment, Plan, make_plan
 from rotcell.babi.sweep.results import load_lines
 from rotcell.babi.sweep.runner import Folder
@@ -194,6 +194,11 @@ def test_collected_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     rows = list(csv.DictReader((tmp_path / "page" / "runs.csv").open()))
     assert len(rows) == 12
     assert (rows[0]["task"], rows[0]["cell"], rows[0]["test"]) == ("1", "lstm", "0.5")
+
+    # And back: none of these is computed again.
+    assert restore(lines, plan, Folder(tmp_path / "again")) == 12
+    assert restore(lines, plan, Folder(tmp_path / "again")) == 0
+    assert Folder(tmp_path / "again").result(plan.runs[3]).outcome.test == 0.5
 
     lines.write_text(lines.read_text() + "{}\n")
     with pytest.raises(ResultError, match=r"lstm\.jsonl:13: not the result"):

@@ -23,6 +23,7 @@ from rotcell.babi.cli.options import (
 from rotcell.babi.data.source import Source
 from rotcell.babi.errors import SettingsError
 from rotcell.babi.progress import duration
+from rotcell.babi.sweep.collect import restore
 from rotcell.babi.sweep.engine import Engine
 from rotcell.babi.sweep.estimate import estimate
 from rotcell.babi.sweep.experiments import ALIASES, EXPERIMENTS, Plan, make_plan
@@ -62,6 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("babi-runs"), metavar="DIR", help="default babi-runs"
     )
+    parser.add_argument(
+        "--have", type=Path, metavar="FILE.jsonl", help="collected runs, not to be computed again"
+    )
     parser.add_argument("--workers", type=positive, metavar="N", help="processes (default: cores)")
     parser.add_argument("--threads", type=positive, default=1, help="of each worker (default 1)")
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="default local")
@@ -99,6 +103,10 @@ def run(options: argparse.Namespace) -> int:
     )
     say_data(data, source)
     folder = Folder(options.out)
+    if options.have is not None and not options.dry_run:
+        if not options.have.exists():
+            raise SettingsError(f"{options.have} does not exist")
+        print(f"{restore(options.have, plan, folder)} runs of {options.have}", file=sys.stderr)
     workers = options.workers or len(os.sched_getaffinity(0))
     if options.dry_run:
         return _dry_run(plan, folder, source, workers, options.threads)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rotcell.babi.errors import SettingsError
+from rotcell.babi.sweep.experiments import Plan
 from rotcell.babi.sweep.results import Result, load_lines, save_lines
+from rotcell.babi.sweep.runner import Folder
 from rotcell.babi.training.settings import RunSettings
 
 
@@ -43,6 +45,18 @@ def collect(folder: Path, into: Path) -> Collected:
     into.parent.mkdir(parents=True, exist_ok=True)
     save_lines(into, there.values())
     return tally
+
+
+def restore(lines: Path, plan: Plan, folder: Folder) -> int:
+    """Put collected runs of a plan back into a sweep's folder, which has none of them; how many."""
+    known = known_runs(lines)
+    restored = 0
+    for run in plan.runs:
+        if run in known and not folder.file(run).exists():
+            folder.file(run).parent.mkdir(parents=True, exist_ok=True)
+            known[run].save(folder.file(run))
+            restored += 1
+    return restored
 
 
 def known_runs(path: Path) -> dict[RunSettings, Result]:
