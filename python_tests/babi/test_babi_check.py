@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rotcell.babi.catalog import ALL_TASKS
-from rotcell.babi.check import check_data, check_stories
-from rotcell.babi.generate import generate
-from rotcell.babi.stories import Query, Statement, Story, parse_stories
+from rotcell.babi.data.catalog import ALL_TASKS
+from rotcell.babi.data.check import check_data, check_stories
+from rotcell.babi.data.generate import generate
+from rotcell.babi.data.stories import Query, Statement, Story, parse_stories
 
 QUESTIONS = 60
 

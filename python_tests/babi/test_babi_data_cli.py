@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from rotcell.babi import cli
-from rotcell.babi.catalog import file_name
-from rotcell.babi.generate import write_dataset
+from rotcell.babi.data.catalog import file_name
+from rotcell.babi.data.generate import write_dataset
 
 
 def run(*arguments: str) -> int:
@@ -72,11 +73,25 @@ def test_bad_usage(arguments: list[str]) -> None:
 
 
 def test_download_names_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    real_babi: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     cache = tmp_path / "rotcell" / "babi"
-    write_dataset(cache / "en", tasks=(1,), questions=1)
+    shutil.copytree(real_babi / "en", cache / "en")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert run("--download") == 0  # there already: no network needed
-    assert capsys.readouterr().out == f"{cache}\n"
+    out, err = capsys.readouterr()
+    assert out == f"{cache}\n"
+    assert "use them with --data official" in err
     assert run("--download", str(cache)) == 0
+    assert f"use them with --data {cache}" in capsys.readouterr().err
+
+
+def test_download_into_a_folder_of_other_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_dataset(tmp_path, tasks=(1,), questions=1)
+    assert run("--download", str(tmp_path)) == 1
+    assert "other bAbI files than the official ones; not touching it" in capsys.readouterr().err

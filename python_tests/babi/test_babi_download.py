@@ -17,18 +17,19 @@ from pathlib import Path
 
 import pytest
 
-from rotcell.babi.download import (
+from rotcell.babi.data.download import (
     EN_DIGEST,
     MIRRORS,
     Mirror,
-    TerminalProgress,
     cache_folder,
     content_digest,
     download,
+    shown_progress,
 )
-from rotcell.babi.generate import write_dataset
-from rotcell.babi.reader import read_questions
-from rotcell.babi.stories import DataError
+from rotcell.babi.data.generate import write_dataset
+from rotcell.babi.data.reader import read_questions
+from rotcell.babi.errors import DataError
+from rotcell.babi.progress import ProgressBar
 
 STALLED = threading.Event()  # set when the server stops in the middle of an answer
 
@@ -243,7 +244,7 @@ def test_killed_download_leaves_no_target_and_is_swept_up(
     target = tmp_path / "babi"
     url = server.url("/stall", good)
     script = (
-        "import sys; from rotcell.babi.download import Mirror, download; "
+        "import sys; from rotcell.babi.data.download import Mirror, download; "
         "download(sys.argv[1], mirrors=[Mirror(sys.argv[2])], digest=None)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
@@ -297,14 +298,28 @@ def test_foreign_folder_is_not_touched(server: Server, good: bytes, tmp_path: Pa
     assert len(read_questions(tmp_path / "empty", 1, "train")) == 3
 
 
+def test_other_task_files_are_not_taken_for_the_official_ones(
+    server: Server, good: bytes, tmp_path: Path
+) -> None:
+    write_dataset(tmp_path / "made", questions=3)
+    before = {path: path.read_bytes() for path in (tmp_path / "made").iterdir()}
+    mirror = Mirror(server.url("/good", good))
+    with pytest.raises(DataError, match="other bAbI files than the official ones; not touching"):
+        download(tmp_path / "made", mirrors=[mirror], progress=silent)
+    assert {path: path.read_bytes() for path in (tmp_path / "made").iterdir()} == before
+    assert server.requests == []
+
+
 def test_progress_lines() -> None:
     out = io.StringIO()
-    show = TerminalProgress(out)
-    for done in range(0, 101, 5):
-        show(done << 20, 100 << 20)
+    show = shown_progress(ProgressBar(out))
+    for done in range(0, 2 << 20, 1 << 18):
+        show(done, 2 << 20)
+    show(2 << 20, 2 << 20)
     lines = out.getvalue().splitlines()
-    assert len(lines) == 11
-    assert lines[-1] == "bAbI archive: 100.0 MiB of 100.0 MiB"
+    assert lines[0] == "bAbI archive: 0.2 MiB of 2.0 MiB"
+    assert lines[-1] == "bAbI archive: 2.0 MiB of 2.0 MiB"
+    assert len(lines) == 8
 
 
 def test_digest_is_that_of_the_official_files(real_babi: Path) -> None:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rotcell.babi.catalog import ALL_TASKS, file_name
-from rotcell.babi.check import check_stories
-from rotcell.babi.generate import generate, write_dataset
-from rotcell.babi.reader import open_data, questions_of, read_stories
-from rotcell.babi.stories import format_stories, parse_stories
+from rotcell.babi.data.catalog import ALL_TASKS, file_name
+from rotcell.babi.data.check import check_stories
+from rotcell.babi.data.generate import generate, write_dataset
+from rotcell.babi.data.reader import open_data, questions_of, read_stories
+from rotcell.babi.data.stories import format_stories, parse_stories
 
 QUESTIONS_PER_STORY = {**dict.fromkeys(range(1, 15), 5), 4: 1, 15: 4, 16: 1, 17: 8, 19: 1}
 
@@ -52,7 +52,7 @@ def test_seed_and_split_decide(task: int) -> None:
 
 def test_bytes_do_not_depend_on_the_process(tmp_path: Path) -> None:
     write_dataset(tmp_path / "here", questions=30, seed=5)
-    script = "import sys; from rotcell.babi.generate import write_dataset as w; "
+    script = "import sys; from rotcell.babi.data.generate import write_dataset as w; "
     script += "w(sys.argv[1], questions=30, seed=5)"
     environment = {
         **os.environ,

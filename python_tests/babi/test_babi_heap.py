@@ -12,7 +12,7 @@ import pytest
 # what else lies in the heap; with the threshold set, it gives every large block back at once.
 KEPT = """
 import ctypes, os, sys, torch
-from rotcell.babi.heap import keep_freed_memory
+from rotcell.babi.training.train import keep_freed_memory
 
 M_MMAP_THRESHOLD = -3
 ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 20)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
-from training_helpers import questions, small
+from training_helpers import EVERY_CELL, buildable, questions, small
 
-from rotcell.babi.model import JointDropout, QuestionAnswerer
-from rotcell.babi.settings import CELLS, RunSettings
-from rotcell.babi.vectorise import Share, TaskTensors, vectorise
+from rotcell.babi.training.model import JointDropout, QuestionAnswerer, keep_mask
+from rotcell.babi.training.settings import RunSettings
+from rotcell.babi.training.tensors import Share, TaskTensors, vectorise
+
+CPU = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
 
 
 @pytest.fixture(scope="module")
@@ -19,20 +22,30 @@ def tensors() -> TaskTensors:
 
 
 @pytest.mark.parametrize(
-    ("cell", "gates"), [("lstm", 4), ("rotlstm", 4.5), ("gru", 3), ("rotgru", 3.5)]
+    ("cell", "gates"),
+    [
+        ("lstm", 4),
+        ("rotlstm", 4.5),
+        ("gru", 3),
+        ("rotgru", 3.5),
+        ("lstm-torch", 4),
+        ("gru-torch", 3),
+    ],
 )
 def test_trained_parameters_are_those_of_the_paper(cell: str, gates: float) -> None:
+    if not buildable(cell):
+        pytest.skip("not in rotcell yet")
     words, size = 23, 50
-    model = QuestionAnswerer(words, RunSettings(18, cell))
+    model = QuestionAnswerer(words, RunSettings(18, cell, gates="sigmoid"))
     count = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     rows = int(gates * size)
     question_rnn, story_rnn = rows * (50 + size + 1), rows * (100 + size + 1)
     assert count == 2 * 50 * words + question_rnn + story_rnn + (size + 1) * words
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", EVERY_CELL)
 def test_starts_as_keras_does(cell: str) -> None:
-    model = QuestionAnswerer(40, RunSettings(1, cell))
+    model = QuestionAnswerer(40, RunSettings(1, cell, gates="sigmoid"))
     for embedding in (model.story_embedding, model.question_embedding):
         assert 0.045 < float(embedding.weight.detach().abs().max()) <= 0.05
         assert embedding.weight[0].any()  # the padding is a word
@@ -52,7 +65,7 @@ def test_starts_as_keras_does(cell: str) -> None:
     assert not model.dense.bias.any()
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", EVERY_CELL)
 def test_computes_figure_2(cell: str, tensors: TaskTensors) -> None:
     model = QuestionAnswerer(len(tensors.dictionary), small(cell=cell)).eval()
     batch = tensors.train.part(0, 3)
@@ -66,7 +79,7 @@ def test_computes_figure_2(cell: str, tensors: TaskTensors) -> None:
         assert torch.allclose(model(batch)[row], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", EVERY_CELL)
 def test_packed_sees_only_real_words(cell: str) -> None:
     tensors = vectorise(questions(), padding="behind")
     model = QuestionAnswerer(len(tensors.dictionary), small(cell=cell, packed=True)).eval()
@@ -85,6 +98,26 @@ def test_dropout_acts_in_training_only(tensors: TaskTensors) -> None:
     assert not torch.equal(model(batch), model(batch))
     model.eval()
     assert torch.equal(model(batch), model(batch))
+
+
+@pytest.mark.parametrize("p", [0.3, 0.5, 0.0, 0.9])
+def test_masks_keep_what_they_should(p: float) -> None:
+    mask = keep_mask(torch.empty(300, 50, 20), p)
+    values = torch.tensor(sorted({0.0, 1.0 / (1 - p)}) if p else [1.0])
+    assert torch.equal(mask.unique(), values)
+    kept = float((mask > 0).float().mean())
+    assert kept == pytest.approx(1 - p, abs=5 * math.sqrt(p * (1 - p) / mask.numel()))
+
+
+@pytest.mark.skipif("GenuineIntel" in CPU, reason="torch draws otherwise on CPUs of Intel")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_masks_are_those_of_torch(dtype: torch.dtype) -> None:
+    x = torch.randn(40, 7, 11).to(dtype)
+    for p in (0.3, 0.77, 0.1):
+        torch.manual_seed(5)
+        expected = [torch.nn.functional.dropout(x, p) for _ in range(3)]
+        torch.manual_seed(5)
+        assert all(torch.equal(x * keep_mask(x, p), each) for each in expected)
 
 
 def test_shares_of_a_batch_have_the_masks_of_the_whole() -> None:

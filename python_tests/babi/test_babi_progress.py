@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from training_helpers import SMALL, in_this_process
 
-from rotcell.babi.plan import EXPERIMENTS, make_plan
 from rotcell.babi.progress import ProgressBar, duration
-from rotcell.babi.sweep import Folder, sweep
+from rotcell.babi.sweep.experiments import EXPERIMENTS, make_plan
+from rotcell.babi.sweep.runner import Folder, sweep
 
 
 class Terminal(io.StringIO):
@@ -61,9 +61,11 @@ def test_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sweep_shows_runs_epochs_and_time_left(tmp_path: Path) -> None:
     terminal = Terminal()
-    plan = make_plan(EXPERIMENTS["table1"], tasks=(4,), seeds=1, epochs=1)
+    plan = make_plan(
+        EXPERIMENTS["lstm-sigmoid"], tasks=(4,), seeds=1, epochs=1, cells=("lstm-torch", "rotlstm")
+    )
     sweep(plan, Folder(tmp_path), SMALL, in_this_process, ProgressBar(terminal))
     shown = terminal.getvalue()
     assert "2 runs, starting" in shown
-    assert "task 4 lstm 1/1" in shown
+    assert "task 4 lstm-torch 1/1" in shown
     assert "100%  2/2 runs, 0 s left" in shown

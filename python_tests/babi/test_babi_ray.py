@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from training_helpers import SMALL, in_this_process, small
 
-from rotcell.babi.engine import Ended
-from rotcell.babi.optional import NotInstalledError
-from rotcell.babi.ray_engine import ray_engine
-from rotcell.babi.settings import RunSettings
+from rotcell.babi.errors import NotInstalledError
+from rotcell.babi.sweep.engine import Ended
+from rotcell.babi.sweep.on_ray import ray_engine
+from rotcell.babi.training.settings import RunSettings
 
 
 def descendants(named: str) -> list[int]:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rotcell.babi.reader import Question, open_data, read_questions, read_stories, tokenize
-from rotcell.babi.stories import DataError, MalformedLineError
+from rotcell.babi.data.reader import Question, open_data, read_questions, read_stories, tokenize
+from rotcell.babi.data.stories import MalformedLineError
+from rotcell.babi.errors import DataError
 
 SMALL = b"1 Mary moved to the office.\n2 Where is Mary? \toffice\t1\n"
 LARGE = SMALL * 3

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rotcell.babi.catalog import ALL_TASKS, BLANK_BEFORE_TAB, SPLITS, parse_task_list
-from rotcell.babi.reader import open_data
-from rotcell.babi.stories import (
+from rotcell.babi.data.catalog import ALL_TASKS, BLANK_BEFORE_TAB, SPLITS, parse_task_list
+from rotcell.babi.data.reader import open_data
+from rotcell.babi.data.stories import (
     MalformedLineError,
     Query,
     Statement,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,16 @@ from training_helpers import (
     wait_until,
 )
 
-from rotcell.babi.engine import Advanced, Ended
-from rotcell.babi.estimate import estimate
-from rotcell.babi.generate import write_dataset
-from rotcell.babi.local_engine import local_engine
-from rotcell.babi.plan import EXPERIMENTS, Plan, load_plan, make_plan, plan_file
-from rotcell.babi.results import Result, ResultError
-from rotcell.babi.settings import SettingsError
-from rotcell.babi.source import Source
-from rotcell.babi.sweep import Folder, pending, sweep
+from rotcell.babi import evaluate
+from rotcell.babi.data.generate import write_dataset
+from rotcell.babi.data.source import Source
+from rotcell.babi.errors import ResultError, SettingsError
+from rotcell.babi.sweep.engine import Advanced, Ended
+from rotcell.babi.sweep.estimate import estimate
+from rotcell.babi.sweep.experiments import EXPERIMENTS, Plan, load_plan, make_plan, plan_file
+from rotcell.babi.sweep.local import local_engine
+from rotcell.babi.sweep.results import Result
+from rotcell.babi.sweep.runner import Folder, pending, sweep
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +40,20 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+PLAIN_AND_ROTATING = ("lstm-torch", "rotlstm")
+
+
 def small_plan(**changed: Any) -> Plan:
-    options: dict[str, Any] = {"tasks": (1, 4), "seeds": 2, "epochs": 2, "sizes": (4,)}
-    return make_plan(EXPERIMENTS["table1"], **{**options, **changed})
+    options: dict[str, Any] = {
+        "tasks": (1, 4),
+        "seeds": 2,
+        "epochs": 2,
+        "sizes": (4,),
+        "cells": PLAIN_AND_ROTATING,
+        "gates": "sigmoid",
+        "data": ("generated",),
+    }
+    return make_plan(EXPERIMENTS["lstm"], **{**options, **changed})
 
 
 def contents(folder: Path) -> dict[str, Any]:
@@ -52,15 +65,16 @@ def contents(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_experiments_are_those_of_the_paper() -> None:
+def test_experiments() -> None:
     count = {name: len(make_plan(each).runs) for name, each in EXPERIMENTS.items()}
-    assert count == {"table1": 400, "table2": 400, "state-size": 2 * 20 * 10 * 23}
-    runs = make_plan(EXPERIMENTS["table1"]).runs
+    assert count == {"lstm": 400, "lstm-sigmoid": 200, "gru": 400, "state-size": 2 * 9 * 5 * 7}
+    runs = make_plan(EXPERIMENTS["lstm"]).runs
     assert {run.cell for run in runs[:40]} == {"lstm", "rotlstm"}
     assert {run.seed for run in runs[:40]} == {0}  # a part of a sweep has every task
-    assert len({run.name for run in runs}) == 400
-    sizes = {run.state_size for run in make_plan(EXPERIMENTS["state-size"]).runs}
-    assert sizes == set(range(6, 51, 2))
+    assert {run.gates for run in runs} == {"hard_sigmoid"}
+    assert {run.gates for run in make_plan(EXPERIMENTS["lstm-sigmoid"]).runs} == {"sigmoid"}
+    everything = [run for each in EXPERIMENTS.values() for run in make_plan(each).runs]
+    assert len({run.name for run in everything}) == len(set(everything))  # may share a folder
 
 
 def test_one_file_a_run_and_none_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +88,7 @@ def test_one_file_a_run_and_none_twice(tmp_path: Path, capsys: pytest.CaptureFix
     assert result.history is not None
     assert result.outcome.test == result.history.test[result.outcome.epoch]
     err = capsys.readouterr().err
-    assert "8/8 task4-rotlstm-size4-seed1" in err
+    assert "8/8 task4-rotlstm-size4-seed1-sigmoid" in err
     assert " left" in err
 
     before = [file.stat().st_mtime_ns for file in files]
@@ -88,10 +102,11 @@ def test_plans_grow_and_other_settings_are_refused(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.adopt(small_plan(tasks=(1,)))
     folder.adopt(small_plan(tasks=(4,)))
-    folder.adopt(small_plan(tasks=(4,), packed=True, source="elsewhere"))
-    plan = load_plan(plan_file(tmp_path, "table1"))
+    folder.adopt(small_plan(tasks=(4,), packed=True))
+    plan = load_plan(plan_file(tmp_path, "lstm"))
     assert len(plan.runs) == 12
-    assert plan.sources == ("generated", "elsewhere")
+    with pytest.raises(SettingsError, match="other data: elsewhere, and not generated"):
+        folder.adopt(small_plan(data=("elsewhere",)))
     with pytest.raises(SettingsError, match="epochs 3 and not 2"):
         folder.adopt(small_plan(epochs=3))
 
@@ -118,8 +133,8 @@ def test_damaged_results_are_told_and_done_again(tmp_path: Path) -> None:
             Result.load(path)
     assert sweep(plan, folder, SMALL, in_this_process).done == 1
     assert contents(tmp_path) == good
-    plan_file(tmp_path, "table1").write_text("{")
-    with pytest.raises(SettingsError, match=r"table1\.json is not the plan"):
+    plan_file(tmp_path, "lstm").write_text("{")
+    with pytest.raises(SettingsError, match=r"lstm\.json is not the plan"):
         sweep(plan, folder, SMALL, in_this_process)
 
 
@@ -142,9 +157,9 @@ def test_a_failed_run_is_recorded_and_tried_again(
 
 def test_lost_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run whose worker dies is run again; one that kills every worker is given up."""
-    unlucky, deadly = small(cell="lstm", epochs=60), small(cell="gru", epochs=60)
+    unlucky, deadly = small(cell="lstm-torch", epochs=60), small(cell="gru-torch", epochs=60)
     fine = small(cell="rotlstm", epochs=2)
-    monkeypatch.setattr("rotcell.babi.local_engine.ATTEMPTS", 2)
+    monkeypatch.setattr("rotcell.babi.sweep.local.ATTEMPTS", 2)
     deaths = {unlucky: 1, deadly: 99}
     ended = {}
     for event in local_engine(workers=1)([unlucky, fine, deadly], SMALL):
@@ -166,6 +181,7 @@ def test_lost_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def start_sweep(data: Path, out: Path, *more: str) -> Any:
     common = ("--tasks", "1", "--seeds", "3", "--sizes", "8", "--epochs", "6", "--workers", "1")
+    common += ("--cells", "lstm-torch,rotlstm", "--gates", "sigmoid")
     return command("sweep", "state-size", *common, "--data", str(data), "--out", str(out), *more)
 
 
@@ -173,7 +189,8 @@ def test_killed_and_resumed_has_the_same_files(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data", tasks=(1,), questions=200)
     source = Source.at(str(tmp_path / "data"))
     options: dict[str, Any] = {"tasks": (1,), "seeds": 3, "sizes": (8,), "epochs": 6}
-    plan = make_plan(EXPERIMENTS["state-size"], source=str(source), **options)
+    options |= {"cells": PLAIN_AND_ROTATING, "gates": "sigmoid"}
+    plan = make_plan(EXPERIMENTS["state-size"], data=source.names((1,)), **options)
     sweep(plan, Folder(tmp_path / "whole"), source, in_this_process)
 
     out = tmp_path / "out"
@@ -205,6 +222,35 @@ def test_killed_and_resumed_has_the_same_files(tmp_path: Path) -> None:
     assert contents(out) == contents(tmp_path / "whole")
     assert {path: path.read_bytes() for path in survived} == survived
     assert not list(out.rglob("*.partial"))
+
+
+def test_two_sweeps_at_once_share_the_runs(tmp_path: Path) -> None:
+    """Each run is done by one of them, and what a killed one had the other does."""
+    write_dataset(tmp_path / "data", tasks=(1,), questions=400)
+    out = tmp_path / "out"
+    with start_sweep(tmp_path / "data", out) as one, start_sweep(tmp_path / "data", out) as two:
+        wait_until(lambda: len(list((out / "runs").glob("task*.json"))) >= 2)
+        workers = children(one.pid)
+        one.kill()
+        _, of_one = one.communicate()
+        _, of_two = two.communicate(timeout=120)
+    wait_until(lambda: not any(map(alive, workers)), 20)
+    assert two.returncode == 0, of_two
+    done = [re.findall(r"\d/\d (task\S+) [\d.]+% in", said) for said in (of_one, of_two)]
+    files = {path.stem for path in (out / "runs").glob("task*.json")}
+    assert len(files) == 6
+    assert not set(done[0]) & set(done[1])
+    assert len(done[0] + done[1]) >= 5  # the killed one may have written what it could not tell
+    assert set(done[0] + done[1]) <= files
+    assert done[1]
+
+
+def test_models_are_kept(tmp_path: Path) -> None:
+    run = small(4)
+    (*_, ended) = local_engine(1, models=tmp_path / "models")([run], SMALL)
+    assert isinstance(ended, Ended)
+    found = evaluate(tmp_path / "models" / f"{run.name}.pt", SMALL.load(4).test)
+    assert found.accuracy == ended.result.outcome.test
 
 
 def test_estimate_grows_with_the_work() -> None:

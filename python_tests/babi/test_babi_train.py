@@ -7,21 +7,24 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from training_helpers import command, questions, small, wait_until
+from training_helpers import EVERY_CELL, command, questions, small, wait_until
 
-from rotcell.babi.checkpoint import Checkpoint, CheckpointError
-from rotcell.babi.generate import write_dataset
-from rotcell.babi.history import History
-from rotcell.babi.settings import CELLS, RunSettings, SettingsError
-from rotcell.babi.source import Source
-from rotcell.babi.team import Team, own_device
-from rotcell.babi.train import Place, Trainer, TrainingError, train
-from rotcell.babi.vectorise import vectorise
+from rotcell.babi import build_model, evaluate
+from rotcell.babi.data.generate import write_dataset
+from rotcell.babi.data.source import Source
+from rotcell.babi.errors import CheckpointError, SettingsError, TrainingError
+from rotcell.babi.training.checkpoint import Checkpoint
+from rotcell.babi.training.history import History
+from rotcell.babi.training.processes import ProcessGroup, own_device
+from rotcell.babi.training.settings import RunSettings
+from rotcell.babi.training.tensors import vectorise
+from rotcell.babi.training.train import Place, Trainer, train
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +64,10 @@ def test_paper_is_the_default() -> None:
     assert (settings.epochs, settings.batch, settings.lr) == (40, 32, 1e-3)
     assert (settings.state_size, settings.embedding, settings.dropout) == (50, 50, 0.3)
     assert settings.test_epochs == (1, 11, 21, 31, 40)
-    adam = Trainer(vectorise(questions()), settings, Place()).optimiser.defaults
+    assert (settings.gates, settings.angle) == ("hard_sigmoid", "sigmoid")
+    adam = Trainer(
+        vectorise(questions()), replace(settings, gates="sigmoid"), Place()
+    ).optimiser.defaults
     assert (adam["betas"], adam["eps"], adam["weight_decay"]) == ((0.9, 0.999), 1e-8, 0)
 
 
@@ -78,6 +84,9 @@ def test_paper_is_the_default() -> None:
         {"state_size": "50"},
         {"batch": True},
         {"packed": 1},
+        {"gates": "soft"},
+        {"angle": "hard_sigmoid"},
+        {"gates": "hard_sigmoid", "cell": "lstm-torch"},
     ],
 )
 def test_nonsense_is_refused(wrong: dict[str, Any]) -> None:
@@ -95,7 +104,7 @@ def test_outcome_is_the_earliest_of_the_best_validated_epochs() -> None:
     assert History.from_plain(history.plain()) == history
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", EVERY_CELL)
 @pytest.mark.parametrize("packed", [False, True])
 def test_same_seed_same_bits(cell: str, packed: bool, tmp_path: Path) -> None:
     settings = small(cell=cell, packed=packed)
@@ -106,6 +115,34 @@ def test_same_seed_same_bits(cell: str, packed: bool, tmp_path: Path) -> None:
     assert same_checkpoints(*files)
     other = train(questions(), small(cell=cell, packed=packed, seed=1))
     assert other.history.loss != Checkpoint.load(files[0]).history.loss
+
+
+def test_the_model_is_that_of_the_reported_epoch(tmp_path: Path) -> None:
+    asked = questions(4)
+    settings = small(4, epochs=12, lr=0.02, batch=8)
+    trained = train(asked, settings, checkpoint=tmp_path / "c.pt")
+    saved = Checkpoint.load(tmp_path / "c.pt")
+    outcome = trained.history.outcome
+    assert same_bits(dict(trained.model.state_dict()), saved.best)
+    tensors = vectorise(asked)
+    with torch.no_grad():
+        given = trained.model(tensors.test).argmax(dim=-1)
+    assert float((given == tensors.test.answer).float().mean()) == pytest.approx(outcome.test)
+    assert evaluate(trained, asked.test).accuracy == outcome.test
+    assert evaluate(tmp_path / "c.pt", asked.test).accuracy == outcome.test
+    assert evaluate(trained, asked.test, "last").accuracy == trained.history.test[12]
+    assert outcome.epoch == 12 or not same_bits(saved.best, saved.model)
+
+
+def test_build_model_is_what_a_run_begins_with() -> None:
+    settings = small(4)
+    trainer = Trainer(vectorise(questions(4)), settings, Place())
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+    model = build_model(questions(4), settings)
+    assert torch.equal(torch.rand(1), expected)
+    assert same_bits(dict(model.state_dict()), dict(trainer.model.state_dict()))
 
 
 def test_leaves_the_random_numbers_of_the_caller_alone() -> None:
@@ -145,7 +182,7 @@ def test_learns_what_can_be_learned_by_heart() -> None:
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
-@pytest.mark.parametrize("cell", ["lstm", "rotlstm"])
+@pytest.mark.parametrize("cell", ["lstm-torch", "rotlstm"])
 def test_resumed_ends_with_the_same_bits(epoch: int, cell: str, tmp_path: Path) -> None:
     settings = small(cell=cell)
     whole, halved = tmp_path / "whole.pt", tmp_path / "halved.pt"
@@ -242,11 +279,11 @@ def files(tmp_path: Path) -> str:
     return str(tmp_path / "data")
 
 
-OPTIONS = ("train", "--task", "1", "--cell", "rotlstm", "--state-size", "8")
+OPTIONS = ("train", "--task", "1", "--cell", "rotlstm", "--state-size", "8", "--gates", "sigmoid")
 
 
 def test_killed_and_resumed_ends_with_the_same_bits(files: str, tmp_path: Path) -> None:
-    settings = RunSettings(1, "rotlstm", 8, epochs=12)
+    settings = RunSettings(1, "rotlstm", 8, epochs=12, gates="sigmoid")
     train(Source.at(files).load(1), settings, checkpoint=tmp_path / "whole.pt")
 
     killed = tmp_path / "killed.pt"
@@ -265,7 +302,9 @@ def test_killed_and_resumed_ends_with_the_same_bits(files: str, tmp_path: Path) 
 
 
 def test_bfloat16_trains(files: str, tmp_path: Path) -> None:
-    exact = train(Source.at(files).load(1), RunSettings(1, "rotlstm", 8, epochs=2)).history
+    exact = train(
+        Source.at(files).load(1), RunSettings(1, "rotlstm", 8, epochs=2, gates="sigmoid")
+    ).history
     saved = tmp_path / "c.pt"
     options = ("--epochs", "2", "--data", files, "--checkpoint", str(saved), "--amp")
     # Some virtual machines promise matrix instructions (AMX) that then turn out to be illegal.
@@ -287,11 +326,11 @@ def test_each_process_has_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_more_processes_than_rows_are_refused() -> None:
     with pytest.raises(SettingsError, match="4 processes for a batch of 3"):
-        Trainer(vectorise(questions()), small(batch=7), Place(team=Team(0, 4)))
+        Trainer(vectorise(questions()), small(batch=7), Place(group=ProcessGroup(0, 4)))
 
 
 def test_two_processes_have_the_loss_curve_of_one(files: str, tmp_path: Path) -> None:
-    settings = RunSettings(1, "rotlstm", 8, epochs=3)
+    settings = RunSettings(1, "rotlstm", 8, epochs=3, gates="sigmoid")
     alone = train(Source.at(files).load(1), settings).history
     together = tmp_path / "together.pt"
     options = [*OPTIONS, "--epochs", "3", "--data", files, "--checkpoint", str(together)]

@@ -5,31 +5,51 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from rotcell.babi.engine import Advanced, Ended, Event
-from rotcell.babi.history import History
-from rotcell.babi.job import run_job
-from rotcell.babi.results import Result
-from rotcell.babi.settings import RunSettings
-from rotcell.babi.source import Source, TaskQuestions
-from rotcell.babi.sweep import Folder
+import pytest
+
+from rotcell.babi.data.source import DataName, Source, SplitName, TaskQuestions
+from rotcell.babi.errors import SettingsError
+from rotcell.babi.sweep.engine import Advanced, Ended, Event, run_job
+from rotcell.babi.sweep.results import Result
+from rotcell.babi.sweep.runner import Folder
+from rotcell.babi.training.cells import CELLS
+from rotcell.babi.training.history import History
+from rotcell.babi.training.settings import RunSettings
 
 SMALL = Source(questions=40)
 
 
+def buildable(cell: str, gates: str = "sigmoid") -> bool:
+    try:
+        CELLS[cell].make(2, 2, gates, "sigmoid")
+    except SettingsError:
+        return False
+    return True
+
+
+#: To parametrize with: every cell, skipping what this rotcell does not have yet.
+EVERY_CELL = [
+    pytest.param(cell, marks=pytest.mark.skipif(not buildable(cell), reason="not in rotcell yet"))
+    for cell in CELLS
+]
+
+
 def small(task: int = 1, cell: str = "rotlstm", **changed: Any) -> RunSettings:
     """A run that takes a moment."""
-    return RunSettings(task, cell, **{"state_size": 6, "epochs": 3, "embedding": 8, **changed})
+    options = {"state_size": 6, "epochs": 3, "embedding": 8, "gates": "sigmoid"}
+    return RunSettings(task, cell, **{**options, **changed})
 
 
 def questions(task: int = 1) -> TaskQuestions:
     return SMALL.load(task)
 
 
-def in_this_process(runs: Sequence[RunSettings], source: Source) -> Generator[Event, None, None]:
+def in_this_process(runs: Iterable[RunSettings], source: Source) -> Generator[Event, None, None]:
     """The simplest engine."""
     for run in runs:
         yield Advanced(run, 1)
@@ -69,12 +89,22 @@ def children(pid: int) -> list[int]:
         return []
 
 
-def save_made_up(folder: Folder, run: RunSettings, test: float, error: str | None = None) -> None:
+MADE_UP = DataName(SplitName("files", "made up", "1"), SplitName("files", "made up", "2"))
+
+
+def save_made_up(
+    folder: Folder,
+    run: RunSettings,
+    test: float,
+    error: str | None = None,
+    data: DataName = MADE_UP,
+    environment: Mapping[str, str | int] = MappingProxyType({"torch": "0"}),
+) -> None:
     """A result file with a given test accuracy, without any training."""
     epochs = range(1, run.epochs + 1)
     curve = [test * epoch / run.epochs for epoch in epochs]
     tested = {epoch: curve[epoch - 1] for epoch in run.test_epochs}
     history = History([1 / epoch for epoch in epochs], curve, curve, tested)
-    result = Result(run, "x", None if error else history, error, 1.0, {"torch": "0"})
+    result = Result(run, data, None if error else history, error, 1.0, environment)
     folder.file(run).parent.mkdir(parents=True, exist_ok=True)
     result.save(folder.file(run))

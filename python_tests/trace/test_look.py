@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rotcell.babi.ask import Answerer
 from rotcell.babi.cli import main
-from rotcell.babi.look import (
-    LookError,
+from rotcell.babi.data.source import Source
+from rotcell.babi.errors import LookError
+from rotcell.babi.training.evaluate import Answerer
+from rotcell.babi.training.look import (
     Reader,
     look_at_question,
     prefix_probabilities,
     saliency,
 )
-from rotcell.babi.settings import RunSettings
-from rotcell.babi.source import Source
-from rotcell.babi.train import train
+from rotcell.babi.training.settings import RunSettings
+from rotcell.babi.training.train import train
 
 STORY = ["Mary", "went", "to", "the", "kitchen", ".", "John", "moved", "to", "the", "garden", "."]
 QUESTION = ["Where", "is", "Mary", "?"]
@@ -26,7 +26,14 @@ SOURCE = Source(questions=60)
 def checkpoint(folder, cell="rotlstm", packed=False):
     path = folder / f"{cell}-{packed}.pt"
     settings = RunSettings(
-        task=1, cell=cell, state_size=6, embedding=5, epochs=1, packed=packed, lr=0.01
+        task=1,
+        cell=cell,
+        state_size=6,
+        embedding=5,
+        epochs=1,
+        packed=packed,
+        lr=0.01,
+        gates="sigmoid",
     )
     train(SOURCE.load(1), settings, checkpoint=path)
     return path
@@ -40,7 +47,7 @@ def path(request, tmp_path_factory):
 def test_probabilities_are_those_of_a_story_that_ends_there(path):
     reader = Reader.load(path)
     found = prefix_probabilities(reader, STORY, QUESTION)
-    asked = Answerer(path)
+    asked = Answerer.load(path)
     for count in range(1, len(STORY) + 1):
         for word, chance in asked.answers(STORY[:count], QUESTION):
             assert float(found[count - 1, reader.dictionary[word]]) == pytest.approx(
@@ -138,6 +145,6 @@ def test_command_says_what_is_wrong(path, arguments, message, capsys):
 
 
 def test_a_cell_that_cannot_be_traced(tmp_path, capsys):
-    path = checkpoint(tmp_path, cell="gru")
+    path = checkpoint(tmp_path, cell="gru-torch")
     assert main(["look", str(path), "--question", "1"]) == 1
-    assert "a model of gru cells cannot be traced" in capsys.readouterr().err
+    assert "a model of gru-torch cells cannot be traced" in capsys.readouterr().err

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from rotcell import RotLSTM
-from rotcell.babi.settings import RunSettings
-from rotcell.babi.source import Source
-from rotcell.babi.train import Place, Trainer
-from rotcell.babi.vectorise import vectorise
+from rotcell.babi.data.source import Source
+from rotcell.babi.training.settings import RunSettings
+from rotcell.babi.training.tensors import vectorise
+from rotcell.babi.training.train import Place, Trainer
 
 STUDY = Path(__file__).resolve().parents[2] / "studies" / "angles"
 sys.path.insert(0, str(STUDY))
@@ -34,7 +34,15 @@ def tensors():
 
 @pytest.fixture(scope="module")
 def model(tensors):
-    settings = RunSettings(task=1, cell="rotlstm", state_size=6, embedding=5, epochs=1, lr=0.01)
+    settings = RunSettings(
+        task=1,
+        cell="rotlstm",
+        state_size=6,
+        embedding=5,
+        epochs=1,
+        lr=0.01,
+        gates="sigmoid",
+    )
     trainer = Trainer(tensors, settings, Place())
     trainer.epoch()
     return trainer.model.eval()
@@ -136,7 +144,7 @@ def test_runs_are_resumed_and_not_computed_twice(tmp_path, monkeypatch):
     run.run_one(one, SOURCE.load(1), tmp_path, epochs=2)
     assert epochs == [0, 1]
     found = json.loads((tmp_path / f"{one.name}.json").read_text())
-    assert found["data"] == SOURCE.load(1).digest
+    assert found["data"] == SOURCE.load(1).data.plain()
     assert found["settings"]["seed"] == 0
     assert found["model"] == "rotlstm x-only"
 

@@ -23,12 +23,12 @@ class ProgressBar:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._live = self._stream.isatty()
+        self.live = self._stream.isatty()
         self._began = time.monotonic()
 
     def show(self, done: float, text: str) -> None:
         """Draw the bar with `done` from 0 to 1."""
-        if self._live:
+        if self.live:
             filled = round(done * 24)
             line = f"[{'#' * filled}{'.' * (24 - filled)}] {done:4.0%}  {text}"
             width = shutil.get_terminal_size().columns - 1
@@ -36,11 +36,11 @@ class ProgressBar:
 
     def note(self, text: str) -> None:
         """Print a line that stays."""
-        self._write(f"\r{text}\033[K\n" if self._live else f"{text}\n")
+        self._write(f"\r{text}\033[K\n" if self.live else f"{text}\n")
 
     def close(self) -> None:
         """Leave the line of the bar empty."""
-        if self._live:
+        if self.live:
             self._write("\r\033[K")
 
     def left(self, done: float) -> str:

@@ -48,9 +48,10 @@ BLUE, ORANGE, GREY = "#0b5fa5", "#c8691c", "#8b949c"
 Run = dict[str, Any]
 
 
-def key(run: Run) -> tuple[int, int, int]:
-    """What a run is of: task, model, seed."""
-    return run["settings"]["task"], list(MODELS).index(run["model"]), run["settings"]["seed"]
+def key(run: Run) -> tuple[int, str, int, int]:
+    """What a run is of: task, gates, model, seed."""
+    task, seed = run["settings"]["task"], run["settings"]["seed"]
+    return task, run["gates"], list(MODELS).index(run["model"]), seed
 
 
 def collect(folder: Path) -> None:
@@ -77,21 +78,21 @@ def load() -> list[Run]:
     if not RUNS.exists():
         return []
     runs = [json.loads(line) for line in RUNS.read_text().splitlines()]
-    seen: dict[int, tuple[object, ...]] = {}
+    seen: dict[tuple[int, str], tuple[object, ...]] = {}
     for run in runs:
         settings = {k: v for k, v in run["settings"].items() if k not in ("seed", "cell", "packed")}
-        same = (run["data"], run["gates"], settings)
+        same = (run["data"], settings)
         task = run["settings"]["task"]
-        if seen.setdefault(task, same) != same:
+        if seen.setdefault((task, run["gates"]), same) != same:
             raise SystemExit(f"runs of task {task} are of different data or protocols: {key(run)}")
     return runs
 
 
 class Numbers:
-    """The runs, by task and model."""
+    """The runs with one kind of gates, by task and model."""
 
-    def __init__(self, runs: Iterable[Run]) -> None:
-        self._runs = list(runs)
+    def __init__(self, runs: Iterable[Run], gates: str = "sigmoid") -> None:
+        self._runs = [run for run in runs if run["gates"] == gates]
         found = {run["settings"]["task"] for run in self._runs if run["model"] == "rotlstm"}
         self.tasks = sorted(found)
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from variants import paper_rule, undo, use_rule
 
 import rotcell
-from rotcell.babi.model import QuestionAnswerer
-from rotcell.babi.vectorise import PADDING, Examples
+from rotcell.babi.training.model import QuestionAnswerer
+from rotcell.babi.training.tensors import PADDING, Examples
 from rotcell.tracing.summary import SATURATED, turn
 
 BINS = 64  # of a histogram of angles

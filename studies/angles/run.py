@@ -18,15 +18,16 @@ import torch
 from measure import measure
 from variants import TRAINING_VARIANTS
 
-from rotcell.babi.atomic import write_atomically
-from rotcell.babi.checkpoint import Checkpoint
-from rotcell.babi.job import versions
-from rotcell.babi.model import QuestionAnswerer
-from rotcell.babi.options import positive, tasks
-from rotcell.babi.settings import RunSettings
-from rotcell.babi.source import Source, TaskQuestions
-from rotcell.babi.train import Place, Trainer
-from rotcell.babi.vectorise import vectorise
+from rotcell.babi.cli.options import positive, tasks
+from rotcell.babi.data.source import Source, TaskQuestions
+from rotcell.babi.files import write_atomically
+from rotcell.babi.training.cells import GATES
+from rotcell.babi.training.checkpoint import Checkpoint
+from rotcell.babi.training.environment import environment
+from rotcell.babi.training.model import QuestionAnswerer
+from rotcell.babi.training.settings import RunSettings
+from rotcell.babi.training.tensors import vectorise
+from rotcell.babi.training.train import Place, Trainer
 
 FORMAT = "rotcell angle study run 1"
 TASKS = (18, 20, 15, 1, 5)
@@ -46,15 +47,22 @@ class Run(NamedTuple):
     task: int
     model: str
     seed: int
+    gates: str = "sigmoid"
 
     @property
     def name(self) -> str:
-        return f"task{self.task}-{self.model.replace(' ', '-')}-seed{self.seed}"
+        gates = "" if self.gates == "sigmoid" else f"-{self.gates}"
+        return f"task{self.task}-{self.model.replace(' ', '-')}{gates}-seed{self.seed}"
 
     def settings(self, epochs: int) -> RunSettings:
         cell, *how = self.model.split()
         return RunSettings(
-            task=self.task, cell=cell, seed=self.seed, epochs=epochs, packed="packed" in how
+            task=self.task,
+            cell=cell,
+            seed=self.seed,
+            epochs=epochs,
+            packed="packed" in how,
+            gates=self.gates,
         )
 
     def restrict(self, model: QuestionAnswerer) -> None:
@@ -69,29 +77,26 @@ def run_one(run: Run, questions: TaskQuestions, folder: Path, epochs: int) -> No
     """Train and measure; a stopped training goes on from its last epoch."""
     settings = run.settings(epochs)
     tensors = vectorise(questions, padding="behind" if settings.packed else "front")
-    checkpoint, best = folder / f"{run.name}.pt", folder / f"{run.name}.best.pt"
+    checkpoint = folder / f"{run.name}.pt"
     trainer = Trainer(tensors, settings, Place())
     untrained = copy.deepcopy(trainer.model).eval()
     run.restrict(trainer.model)
     if checkpoint.exists():
-        trainer.restore(Checkpoint.load(checkpoint), questions.digest, checkpoint)
+        trainer.restore(Checkpoint.load(checkpoint), questions.data, checkpoint)
     while trainer.history.epochs < epochs:
         trainer.epoch()
-        if trainer.history.outcome.epoch == trainer.history.epochs:
-            torch.save(trainer.model.state_dict(), best)
-        trainer.snapshot(questions.digest).save(checkpoint)
-    trainer.model.load_state_dict(torch.load(best, weights_only=True))
+        trainer.snapshot(questions.data).save(checkpoint)
+    trainer.model.load_state_dict(trainer.snapshot(questions.data).best)
     model = trainer.model.eval()
     result = {
         "format": FORMAT,
         "model": run.model,
         "settings": settings.plain(),
-        "gates": "sigmoid",
-        "data": questions.digest,
+        "gates": run.gates,
+        "data": questions.data.plain(),
         "outcome": trainer.history.outcome._asdict(),
         "train": trainer.history.train[trainer.history.outcome.epoch - 1],
-        "threads": torch.get_num_threads(),
-        "versions": versions(),
+        "environment": environment(),
     }
     # Of the others only the accuracy counts.
     if " " not in run.model:
@@ -104,6 +109,7 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="folder or .tar.gz of the official files")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR")
     parser.add_argument("--tasks", type=tasks, default=TASKS, help="default 1,5,15,18,20")
+    parser.add_argument("--gates", choices=GATES, default="sigmoid", help="default sigmoid")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--seeds", type=positive, default=5, help="default 5")
     parser.add_argument("--epochs", type=positive, default=40, help="default 40")
@@ -112,7 +118,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     source = Source.at(options.data)
     runs = [
-        Run(task, model, seed)
+        Run(task, model, seed, options.gates)
         for model in options.models
         for seed in range(options.seeds)
         for task in options.tasks

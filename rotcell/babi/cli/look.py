@@ -1,0 +1,82 @@
+"""``rotcell-babi look``: see inside a model that reads a story."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import webbrowser
+from pathlib import Path
+
+from rotcell.babi.cli.options import add_data_options, positive, say_data, source_of
+from rotcell.babi.data.reader import Question, tokenize
+from rotcell.babi.errors import LookError
+from rotcell.babi.training.look import Reader, look_at_question
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `rotcell-babi look` understands."""
+    parser.add_argument(
+        "checkpoint", type=Path, help="of train --checkpoint or sweep --keep-models"
+    )
+    parser.add_argument(
+        "--question",
+        type=positive,
+        metavar="K",
+        help="the K-th test question of the task (default: a story that you type)",
+    )
+    parser.add_argument("--task", type=int, metavar="N", help="default: the model's own")
+    add_data_options(parser)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="default: a name that tells what")
+    parser.add_argument("--open", action="store_true", help="open it in a browser")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the page and say where; returns the exit status."""
+    reader = Reader.load(options.checkpoint)
+    task = reader.settings.task if options.task is None else options.task
+    if options.question is None:
+        if options.task is not None or options.data is not None or options.test_data is not None:
+            raise LookError("--task and the data options choose a question: they need --question")
+        story, asked, expected = *_typed_story(), None
+        title, name = "A story that was typed", "look-typed.html"
+    else:
+        question = _test_question(options, task)
+        story, asked, expected = question.story_tokens, question.question, question.answer
+        title = f"Question {options.question} of bAbI task {task}"
+        name = f"look-task{task}-question{options.question}.html"
+    unknown = {w: None for w in (*story, *asked) if w not in reader.dictionary}
+    if unknown:
+        print(f"The model does not know, and leaves out: {', '.join(unknown)}")
+    seen = look_at_question(reader, story, asked, expected)
+    path = seen.save(options.out or Path(name), f"{title}, read by a {seen.trace.cell}")
+    answer = seen.reading.answers[int(seen.reading.probabilities[-1].argmax())]
+    chance = float(seen.reading.probabilities[-1].max())
+    right = "" if expected is None else f" (right is {expected})"
+    print(f"Answer: {answer}, {chance:.0%}{right}. To look at: {path.resolve()}")
+    if options.open and not webbrowser.open(path.resolve().as_uri()):
+        print("There is no browser to open it with.")
+    return 0
+
+
+def _test_question(options: argparse.Namespace, task: int) -> Question:
+    source = source_of(options)
+    loaded = source.load(task)
+    questions = loaded.test
+    say_data([f"{loaded.data.test.name}, test questions of task {task}"], source)
+    if options.question > len(questions):
+        raise LookError(f"there is no question {options.question}: the test has {len(questions)}")
+    chosen: Question = questions[options.question - 1]
+    return chosen
+
+
+def _typed_story() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Lines up to the first that ends in a question mark, which is the question."""
+    if sys.stdin.isatty():
+        print("Type the sentences of a story, one a line, and then a question.")
+    story: list[str] = []
+    for line in sys.stdin:
+        words = tokenize(line)
+        if words[-1:] == ("?",):
+            return tuple(story), words
+        story += words
+    raise LookError("there was no question: a line that ends in ?")

@@ -1,0 +1,150 @@
+"""The command line of sweeps."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from rotcell.babi.cli.options import (
+    add_data_options,
+    add_protocol_options,
+    cells,
+    positive,
+    protocol_of,
+    say_data,
+    source_of,
+    tasks,
+)
+from rotcell.babi.data.source import Source
+from rotcell.babi.errors import SettingsError
+from rotcell.babi.progress import duration
+from rotcell.babi.sweep.collect import restore
+from rotcell.babi.sweep.engine import Engine
+from rotcell.babi.sweep.estimate import estimate
+from rotcell.babi.sweep.experiments import ALIASES, EXPERIMENTS, Plan, make_plan
+from rotcell.babi.sweep.local import local_engine
+from rotcell.babi.sweep.on_ray import ray_engine
+from rotcell.babi.sweep.runner import Folder, pending, sweep
+from rotcell.babi.training.cells import CELLS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `rotcell-babi sweep` understands."""
+    about = "; ".join(f"{name}: {each.about}" for name, each in EXPERIMENTS.items())
+    about += "; " + ", ".join(f"{old}: old name of {new}" for old, new in ALIASES.items())
+    parser.add_argument(
+        "experiment", choices=(*EXPERIMENTS, *ALIASES), metavar="EXPERIMENT", help=about
+    )
+    parser.add_argument(
+        "--tasks", type=tasks, metavar="LIST", help="as 1,6,15-18 (default: the experiment's)"
+    )
+    parser.add_argument(
+        "--seeds", type=positive, metavar="N", help="0 to N-1 (default: the experiment's)"
+    )
+    parser.add_argument(
+        "--cells",
+        type=cells,
+        metavar="LIST",
+        help=f"of {', '.join(CELLS)} (default: the experiment's)",
+    )
+    parser.add_argument(
+        "--sizes",
+        type=_sizes,
+        metavar="LIST",
+        help="for state-size, as 6,10,50 (default 6,10,14,20,30,40,50)",
+    )
+    add_protocol_options(parser)
+    add_data_options(parser)
+    parser.add_argument(
+        "--out", type=Path, default=Path("babi-runs"), metavar="DIR", help="default babi-runs"
+    )
+    parser.add_argument(
+        "--have", type=Path, metavar="FILE.jsonl", help="collected runs, not to be computed again"
+    )
+    parser.add_argument("--workers", type=positive, metavar="N", help="processes (default: cores)")
+    parser.add_argument("--threads", type=positive, default=1, help="of each worker (default 1)")
+    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="default local")
+    parser.add_argument(
+        "--address", help="for --engine ray, of a cluster (default: start Ray on this machine)"
+    )
+    parser.add_argument(
+        "--keep-models", action="store_true", help="also keep the weights of every run, in models/"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="list the runs, estimate the time")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do the sweep; returns the exit status, which is 1 when a run failed."""
+    name = ALIASES.get(options.experiment, options.experiment)
+    if name != options.experiment:
+        print(f"{options.experiment} is now called {name}", file=sys.stderr)
+    experiment = EXPERIMENTS[name]
+    if options.sizes and not experiment.by_size:
+        raise SettingsError("--sizes is for state-size: the tables are of size 50")
+    if options.address and options.engine != "ray":
+        raise SettingsError("--address is for --engine ray")
+    if options.keep_models and options.engine == "ray":
+        raise SettingsError("--keep-models is for --engine local: nodes of Ray share no folder")
+    source = source_of(options)
+    data = source.names(options.tasks or experiment.tasks)
+    plan = make_plan(
+        experiment,
+        tasks=options.tasks,
+        seeds=options.seeds,
+        sizes=options.sizes,
+        cells=options.cells,
+        data=data,
+        **protocol_of(options),
+    )
+    say_data(data, source)
+    folder = Folder(options.out)
+    if options.have is not None and not options.dry_run:
+        if not options.have.exists():
+            raise SettingsError(f"{options.have} does not exist")
+        print(f"{restore(options.have, plan, folder)} runs of {options.have}", file=sys.stderr)
+    workers = options.workers or len(os.sched_getaffinity(0))
+    if options.dry_run:
+        return _dry_run(plan, folder, source, workers, options.threads)
+    engine: Engine
+    if options.engine == "ray":
+        engine = ray_engine(options.address, workers, options.threads)
+    else:
+        models = folder.path / "models" if options.keep_models else None
+        engine = local_engine(workers, options.threads, models)
+    try:
+        tally = sweep(plan, folder, source, engine)
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on with it.", file=sys.stderr)
+        raise
+    done = tally.before + tally.done + tally.elsewhere
+    print(
+        f"{done} of {len(plan.runs)} runs done, {tally.failed} failed; "
+        f"see them with: rotcell-babi report {folder.path}"
+    )
+    return 1 if tally.failed else 0
+
+
+def _dry_run(plan: Plan, folder: Folder, source: Source, workers: int, threads: int) -> int:
+    """List what a sweep would do."""
+    torch.set_num_threads(threads)
+    runs = pending(plan, folder, source)
+    for run in runs:
+        print(run.name)
+    seconds = estimate(runs, source)
+    kinds = Counter(run.cell for run in runs)
+    print(
+        f"{len(runs)} of {len(plan.runs)} runs to do ("
+        + ", ".join(f"{number} {cell}" for cell, number in kinds.items())
+        + f"). About {duration(seconds / workers)} with "
+        f"{workers} worker{'s' * (workers > 1)}, from steps timed on this machine."
+    )
+    return 0
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(sorted({positive(part.strip()) for part in text.split(",")}))

@@ -1,0 +1,1 @@
+"""The questions: official files, generated ones, and what tells them apart."""

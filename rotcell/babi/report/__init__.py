@@ -1,0 +1,1 @@
+"""What the result files say: statistics, tables, figures and pages."""

@@ -1,0 +1,64 @@
+"""Finished runs as lines of one file, to keep, to publish, and not to compute again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rotcell.babi.errors import SettingsError
+from rotcell.babi.sweep.experiments import Plan
+from rotcell.babi.sweep.results import Result, load_lines, save_lines
+from rotcell.babi.sweep.runner import Folder
+from rotcell.babi.training.settings import RunSettings
+
+
+@dataclass
+class Collected:
+    """How many runs a collection had, got, and did not take."""
+
+    known: int = 0
+    new: int = 0
+    failed: int = 0
+
+
+def collect(folder: Path, into: Path) -> Collected:
+    """Add the finished runs of a sweep's folder; runs that it has already stay as they are.
+
+    SettingsError when the folder holds a run of the same settings with other numbers: which of
+    the two is right is for people to find out.
+    """
+    there = known_runs(into)
+    tally = Collected(known=len(there))
+    files = sorted((folder / "runs").glob("*.json"))
+    if not files:
+        raise SettingsError(f"{folder} holds no runs")
+    for path in files:
+        result = Result.load(path)
+        before = there.get(result.settings)
+        if result.failed:
+            tally.failed += 1
+        elif before is None:
+            there[result.settings] = result
+            tally.new += 1
+        elif (before.history, before.data) != (result.history, result.data):
+            raise SettingsError(f"{path} and {into} have other numbers for the same run")
+    into.parent.mkdir(parents=True, exist_ok=True)
+    save_lines(into, there.values())
+    return tally
+
+
+def restore(lines: Path, plan: Plan, folder: Folder) -> int:
+    """Put collected runs of a plan back into a sweep's folder, which has none of them; how many."""
+    known = known_runs(lines)
+    restored = 0
+    for run in plan.runs:
+        if run in known and not folder.file(run).exists():
+            folder.file(run).parent.mkdir(parents=True, exist_ok=True)
+            known[run].save(folder.file(run))
+            restored += 1
+    return restored
+
+
+def known_runs(path: Path) -> dict[RunSettings, Result]:
+    """The runs in a file of collected ones, none if there is no such file."""
+    return {r.settings: r for r in load_lines(path)} if path.exists() else {}

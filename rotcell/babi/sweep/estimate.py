@@ -1,0 +1,87 @@
+"""How long runs will take, from a few steps measured on this machine."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import NamedTuple
+
+import torch
+
+from rotcell.babi.data.source import Source
+from rotcell.babi.training.settings import RunSettings
+from rotcell.babi.training.tensors import VALIDATION_SHARE, Dictionary, Examples, TaskTensors
+from rotcell.babi.training.train import EVALUATION_BATCH, Place, Trainer
+
+_LENGTHS = (24, 96)  # words of the stories measured
+_QUESTION = 5
+_WORDS = 30
+_REPEATS = 3
+
+
+class Cost(NamedTuple):
+    """Seconds as a straight line over the words of a story."""
+
+    fixed: float
+    per_word: float
+
+    def at(self, words: float) -> float:
+        return self.fixed + self.per_word * words
+
+
+def estimate(runs: Sequence[RunSettings], source: Source) -> float:
+    """Seconds of one worker with as many threads as torch has here now."""
+    return sum(_seconds(run, source) for run in runs)
+
+
+def _seconds(run: RunSettings, source: Source) -> float:
+    questions = source.load(run.task)
+    lengths = questions.story_words
+    words = sum(lengths) / len(lengths) if run.packed else max(lengths)
+    step, evaluate = _costs(replace(run, task=1, seed=0, epochs=1))
+    batches = math.ceil(len(questions.train) * (1 - VALIDATION_SHARE) / run.batch)
+    looked_at = run.epochs * len(questions.train) + len(run.test_epochs) * len(questions.test)
+    return run.epochs * batches * step.at(words) + looked_at * evaluate.at(words)
+
+
+@cache
+def _costs(run: RunSettings) -> tuple[Cost, Cost]:
+    """Of a training step, and of looking at one question."""
+    step, evaluate = [], []
+    with torch.random.fork_rng(devices=[]):
+        for words in _LENGTHS:
+            batch, many = _examples(run.batch, words), _examples(EVALUATION_BATCH, words)
+            dictionary = Dictionary([str(number) for number in range(1, _WORDS)])
+            trainer = Trainer(TaskTensors(dictionary, batch, batch, many), run, Place())
+            step.append(_best(partial(trainer.step, batch)))
+            evaluate.append(_best(partial(trainer.accuracy, many)))
+    return _line(step), _line([seconds / EVALUATION_BATCH for seconds in evaluate])
+
+
+def _examples(rows: int, words: int) -> Examples:
+    return Examples(
+        torch.randint(1, _WORDS, (rows, words)),
+        torch.randint(1, _WORDS, (rows, _QUESTION)),
+        torch.randint(1, _WORDS, (rows,)),
+        torch.full((rows,), words),
+        torch.full((rows,), _QUESTION),
+    )
+
+
+def _best(action: Callable[[], object]) -> float:
+    action()
+    times = []
+    for _ in range(_REPEATS):
+        began = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def _line(seconds: Sequence[float]) -> Cost:
+    (short, long), (few, many) = seconds, _LENGTHS
+    per_word = max(long - short, 0.0) / (many - few)
+    return Cost(max(short - per_word * few, 0.0), per_word)
