@@ -270,7 +270,7 @@ def test_demo(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(demo, "local_engine", lambda workers: in_this_process)
+    monkeypatch.setattr(demo, "local_engine", lambda workers, models: in_this_process)
     if not plot:
         monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     options = ["--epochs", "1", "--questions", "40", "--out", str(tmp_path)]
@@ -280,6 +280,7 @@ def test_demo(
     assert " 1 single-supporting-fact " in out
     assert "18 size-reasoning " in out
     assert "LSTM       RotLSTM" in out
+    assert "No page of a story" in out  # this engine keeps no models
     picture = tmp_path / "1-epochs-40-questions" / "convergence.png"
     assert picture.exists() == plot
     assert (str(picture) if plot else "No plot: figures need matplotlib") in out

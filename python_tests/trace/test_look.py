@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rotcell.babi.cli import main
+from rotcell.babi.cli import demo, main
 from rotcell.babi.data.source import Source
 from rotcell.babi.errors import LookError
 from rotcell.babi.training.evaluate import Answerer
@@ -142,6 +142,18 @@ def test_command_for_a_typed_story(path, tmp_path, capsys, monkeypatch):
 def test_command_says_what_is_wrong(path, arguments, message, capsys):
     assert main(["look", str(path), *arguments]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_the_demo_ends_with_a_page(tmp_path):
+    path = tmp_path / "task18-rotlstm-size6-seed0.pt"
+    settings = RunSettings(
+        task=18, cell="rotlstm", state_size=6, embedding=5, epochs=1, gates="sigmoid"
+    )
+    train(SOURCE.load(18), settings, checkpoint=path)
+    said = demo._look(SOURCE, tmp_path, tmp_path)
+    assert str(tmp_path / "look.html") in said
+    assert "bAbI task 18" in (tmp_path / "look.html").read_text(encoding="utf-8")
+    assert "No page" in demo._look(SOURCE, tmp_path / "none", tmp_path)
 
 
 def test_a_cell_that_cannot_be_traced(tmp_path, capsys):
