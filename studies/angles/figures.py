@@ -142,6 +142,22 @@ def band(
     axis.plot(xs, [statistics.mean(c) for c in columns], color=colour, label=label, lw=1.5)
 
 
+def legend(figure: Any, axes: Sequence[Any]) -> None:
+    """One for all panels, above them."""
+    handles: dict[str, Any] = {}
+    for axis in axes:
+        lines, labels = axis.get_legend_handles_labels()
+        handles |= dict(zip(labels, lines, strict=True))
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc="outside upper right",
+        ncols=2,
+        frameon=False,
+        fontsize=9,
+    )
+
+
 def histograms(numbers: Numbers) -> Any:
     figure, axes = panels(len(numbers.tasks), 2.5, sharey=True)
     for axis, task in zip(axes, numbers.tasks, strict=True):
@@ -159,7 +175,7 @@ def histograms(numbers: Numbers) -> Any:
         axis.set_ylim(0, 1.2)  # before training the peak at pi is several times as high
         axis.set_xlabel("angle")
     axes[0].set_ylabel("density")
-    axes[0].legend(frameon=False, fontsize=8)
+    legend(figure, axes)
     return figure
 
 
@@ -196,13 +212,20 @@ def norms(numbers: Numbers) -> Any:
         axis.set_xlabel("token of the story")
         axis.set_ylim(0)
     axes[0].set_ylabel("norm of the memory")
-    axes[0].legend(frameon=False, fontsize=8)
+    legend(figure, axes)
     return figure
 
 
-def ablation_chart(numbers: Numbers) -> Any:
+def ablation_names(numbers: Numbers) -> list[str]:
+    """In the order of a reader: the same change to ever more pairs together."""
     names = list(numbers.of(numbers.tasks[0])[0]["ablations"])
     names.remove("plain loop, as trained")
+    kinds = [re.sub(r"\d+", "k", name) for name in names]
+    return sorted(names, key=lambda name: kinds.index(re.sub(r"\d+", "k", name)))
+
+
+def ablation_chart(numbers: Numbers) -> Any:
+    names = ablation_names(numbers)
     figure, axes = panels(len(numbers.tasks), 0.19 * len(names) + 0.8, sharey=True)
     for axis, task in zip(axes, numbers.tasks, strict=True):
         runs = numbers.of(task)
@@ -243,8 +266,7 @@ def headings(numbers: Numbers) -> list[str]:
 
 
 def ablation_table(numbers: Numbers) -> str:
-    names = list(numbers.of(numbers.tasks[0])[0]["ablations"])
-    names.remove("plain loop, as trained")
+    names = ablation_names(numbers)
     return table(
         headings(numbers),
         (
