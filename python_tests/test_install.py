@@ -1,5 +1,6 @@
 """The decisions of the build, and clear errors when what it built cannot run."""
 
+import contextlib
 import importlib
 import importlib.metadata
 import json
@@ -17,6 +18,9 @@ import torch
 
 import rotcell
 from rotcell import _libraries, _torch_check
+
+with contextlib.suppress(ImportError):
+    import setuptools  # noqa: F401  (adds to sys.path, which must be before a fixture changes it)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
