@@ -8,6 +8,8 @@
 torch.Size([3, 7, 20])
 """
 
+import torch
+
 from ._torch_check import check_torch
 
 __version__ = check_torch()["version"]
@@ -32,3 +34,8 @@ __all__ = [
     "reference",
     "use_reference",
 ]
+
+# So that torch.load reads whole models that have them.
+torch.serialization.add_safe_globals(
+    [LSTM, ClassicGRU, ClassicGRUCell, LSTMCell, RotGRU, RotGRUCell, RotLSTM, RotLSTMCell]
+)
