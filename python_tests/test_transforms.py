@@ -241,6 +241,7 @@ def test_a_device_without_kernels_is_warned_of_once(kind, monkeypatch):
 def test_gpus_have_kernels_one_by_one(monkeypatch):
     """A build may have code for one GPU of a machine and not for the next."""
     first, second = torch.device("cuda", 0), torch.device("cuda", 1)
+    monkeypatch.setattr(ops, "_gpu_has_kernels", ops._gpu_has_kernels.__wrapped__)
     monkeypatch.setattr(_libraries, "has_cuda", lambda: True)
     monkeypatch.setattr(_libraries, "cuda_has_code", lambda index: index == 1)
     assert [ops._has_kernels(d) for d in (first, second)] == [False, True]

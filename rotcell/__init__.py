@@ -8,6 +8,8 @@
 torch.Size([3, 7, 20])
 """
 
+import torch
+
 from ._torch_check import check_torch
 
 __version__ = check_torch()["version"]
@@ -34,3 +36,8 @@ __all__ = [
     "trace",
     "use_reference",
 ]
+
+# So that torch.load reads whole models that have them.
+torch.serialization.add_safe_globals(
+    [LSTM, ClassicGRU, ClassicGRUCell, LSTMCell, RotGRU, RotGRUCell, RotLSTM, RotLSTMCell]
+)

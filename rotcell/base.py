@@ -74,6 +74,39 @@ class CellModule(nn.Module):
                     with torch.no_grad():
                         parameter[self._cell.rows_of(gate, self.hidden_size)] += shift
 
+    def gate(self, gate: str, parameter: str) -> Tensor:
+        """The rows of one gate in a weight or bias, as a view.
+
+        What ``bias[n // 4 : n // 2].fill_(1)`` does to an nn.LSTM is here, for every cell,
+        ``nn.init.ones_(layer.gate("forget", "bias_hh_l0"))``.
+
+        Args:
+            gate: its short or long name, "f" or "forget" say.
+            parameter: the name of the weight or bias.
+        """
+        return self._gated(parameter)[self._cell.rows_of(gate, self.hidden_size)]
+
+    def gates_of(self, parameter: str) -> Iterator[tuple[str, Tensor]]:
+        """The gates of a weight or bias in the order of its rows: short names and views.
+
+        >>> import rotcell
+        >>> [(name, len(rows)) for name, rows in rotcell.RotLSTM(3, 4).gates_of("bias_hh_l0")]
+        [('i', 4), ('f', 4), ('g', 4), ('o', 4), ('rot', 2)]
+        """
+        weight = self._gated(parameter)
+        for gate in self._cell.gates:
+            yield gate, weight[self._cell.rows_of(gate, self.hidden_size)]
+
+    def _gated(self, parameter: str) -> Tensor:
+        weight = getattr(self, parameter, None)
+        has_gates = parameter.startswith(("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+        if not has_gates or not isinstance(weight, Tensor):
+            raise ValueError(
+                "parameter must be the name of a weight_ih, weight_hh, bias_ih or bias_hh of this "
+                f"{type(self).__name__}, got {parameter!r}"
+            )
+        return weight
+
     def _changed_options(self, **defaults: Any) -> list[str]:
         """For a repr: those of the given options, and of our own, that are not at their default."""
         defaults |= {
@@ -126,8 +159,12 @@ def weight_names(layer: Layer | nn.LSTM) -> list[list[str]]:
     ]
 
 
-class Layer(CellModule):
-    """Layers and directions of a cell, over whole sequences."""
+class Layer(CellModule, nn.RNNBase):
+    """Layers and directions of a cell, over whole sequences.
+
+    It is an nn.RNNBase because programs ask for that, with all that they may ask of one. But there
+    are no flattened weights to be kept in step with the parameters: each forward reads those.
+    """
 
     def __init__(
         self,
@@ -146,7 +183,8 @@ class Layer(CellModule):
         rotation_bias: float = 0.0,
         forget_bias: float = 0.0,
     ) -> None:
-        super().__init__()
+        nn.Module.__init__(self)  # RNNBase's knows torch's own layers only
+        self.mode = self._cell.name.upper()
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
@@ -159,7 +197,7 @@ class Layer(CellModule):
         self._check_options(dropout)
         self._set_options(bias, gates, angle_gates, rotation_bias, forget_bias)
 
-        self._all_weights = weight_names(self)  # kept: every run asks for them
+        self._name_weights()
         for names, shapes in zip(self._all_weights, self._weight_shapes(), strict=True):
             for name, shape in zip(names, shapes, strict=True):
                 empty = torch.empty(shape, device=device, dtype=dtype)
@@ -218,6 +256,57 @@ class Layer(CellModule):
     def flatten_parameters(self) -> None:
         """Do nothing. Code written for nn.LSTM calls this; the kernels here have no need of it."""
 
+    # What RNNBase does to keep a list of its weights, undone
+
+    def _name_weights(self) -> None:
+        self._all_weights = weight_names(self)  # kept: every run asks for them
+        self._flat_weights_names = [name for names in self._all_weights for name in names]
+
+    @property
+    def _flat_weights(self) -> list[nn.Parameter]:  # type: ignore[override]
+        return [getattr(self, name) for name in self._flat_weights_names]
+
+    def _init_flat_weights(self) -> None: ...
+
+    def _update_flat_weights(self) -> None: ...
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        nn.Module.__setattr__(self, name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__.copy()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        nn.Module.__setstate__(self, state)
+        self.mode = self._cell.name.upper()
+        self._name_weights()
+
+    def _replicate_for_data_parallel(self) -> Any:
+        return nn.Module._replicate_for_data_parallel(self)
+
+    # What programs may ask of an RNNBase, and nn.LSTM adds for its pair of states
+
+    def check_forward_args(
+        self,
+        input: Tensor,
+        hidden: Tensor | tuple[Tensor, ...],
+        batch_sizes: Tensor | None,
+    ) -> None:
+        """Raise if input and initial states do not fit this layer; input must have a batch."""
+        self.check_input(input, batch_sizes)
+        *lead, _ = self.get_expected_hidden_size(input, batch_sizes)
+        sizes = self._cell.state_sizes(self.hidden_size, self._output_size)
+        states = (hidden,) if isinstance(hidden, Tensor) else hidden
+        for name, state, size in zip(self._state_names(), states, sizes, strict=True):
+            expected = (lead[0], lead[1], size)
+            self.check_hidden_size(state, expected, f"{name} must have size {{}}, got {{}}")
+
+    def permute_hidden(self, hx: Any, permutation: Tensor | None) -> Any:
+        """Put the rows of the batch into another order."""
+        if isinstance(hx, Tensor):
+            return _reorder((hx,), permutation)[0]
+        return _reorder(hx, permutation)
+
     def extra_repr(self) -> str:
         """List the sizes, and every option that is not at its default."""
         changed = self._changed_options(
@@ -253,7 +342,7 @@ class Layer(CellModule):
         batch = int(batch_sizes[0])
         # The caller's rows are in his order, the packed ones by decreasing length.
         state = hx if hx is None else _reorder(hx, sorted_indices)
-        out, last_state = self._run_layers(tokens, state, batch, batch_sizes)
+        out, last_state = self._run_layers(tokens, state, batch, batch_sizes, None)
         out_packed = PackedSequence(out, batch_sizes, sorted_indices, unsorted_indices)
         return out_packed, _reorder(last_state, unsorted_indices)
 
@@ -278,12 +367,11 @@ class Layer(CellModule):
         if steps == 0:
             raise RuntimeError("input must have at least one timestep, got a sequence of length 0")
 
-        out, last_state = self._run_layers(x.flatten(0, 1), hx, batch, None)
-        out = out.reshape(steps, batch, self._num_directions * self._output_size)
-
+        padding = ops.Padding(steps, batch, self.batch_first) if is_batched else None
+        out, last_state = self._run_layers(x.flatten(0, 1), hx, batch, None, padding)
         if not is_batched:
-            return out.squeeze(1), tuple(state.squeeze(1) for state in last_state)
-        return (out.transpose(0, 1) if self.batch_first else out), last_state
+            last_state = tuple(state.squeeze(1) for state in last_state)
+        return out, last_state
 
     def _run_layers(
         self,
@@ -291,6 +379,7 @@ class Layer(CellModule):
         hx: tuple[Tensor, ...] | None,  # each [layers * directions, B, size]
         batch: int,
         batch_sizes: Tensor | None,
+        padding: ops.Padding | None,  # of the output
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         weights = self._weights()
         self._check_input(x, weights[0].w_ih)
@@ -309,12 +398,18 @@ class Layer(CellModule):
             for direction in range(self._num_directions):
                 k = layer * self._num_directions + direction
                 out, *last_state = self._run_direction(
-                    x, states[k], weights[k], batch_sizes, direction == 1
+                    x,
+                    states[k],
+                    weights[k],
+                    batch_sizes,
+                    direction == 1,
+                    padding if layer == self.num_layers - 1 else None,
                 )
                 outputs.append(out)
                 last_states.append(last_state)
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
-        # Stacked even if there is one: users of nn.LSTM call detach_(), which refuses views.
+        # Stacked even if there is one: users of nn.LSTM call detach_(), which refuses views. The
+        # output is none either, being laid out by the op.
         return x, tuple(torch.stack(parts) for parts in zip(*last_states, strict=True))
 
     def _weights(self) -> list[Weights]:
@@ -333,11 +428,13 @@ class Layer(CellModule):
         weights: Weights,
         batch_sizes: Tensor | None,
         reverse: bool,
+        padding: ops.Padding | None,
     ) -> tuple[Tensor, ...]:
-        """Return the output [N, output] followed by the last state."""
+        """Return the output, [N, output] or with padding, followed by the last state."""
         return ops.sequence(
-            self._cell, x, states, weights, batch_sizes, reverse, self.gates, self.angle_gates
-        )
+            self._cell, x, states, weights, batch_sizes, reverse, self.gates, self.angle_gates,
+            padding,
+        )  # fmt: skip
 
     def _check_input(self, x: Tensor, weight: Tensor) -> None:
         if not types_fit(x, weight):

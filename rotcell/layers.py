@@ -41,6 +41,13 @@ class _LSTMLayer(Layer):
         output, (h_n, c_n) = self._run(input, hx)
         return output, (h_n, c_n)
 
+    def get_expected_cell_size(
+        self, input: Tensor, batch_sizes: Tensor | None
+    ) -> tuple[int, int, int]:
+        """The size that c_0 must have, as nn.LSTM tells it."""
+        layers, batch, _ = self.get_expected_hidden_size(input, batch_sizes)
+        return layers, batch, self.hidden_size
+
 
 class _GRULayer(Layer):
     """A layer whose state is its output."""
@@ -59,6 +66,11 @@ class _GRULayer(Layer):
         """Run the layers over a sequence; shapes are with the class."""
         output, (h_n,) = self._run(input, None if hx is None else (hx,))
         return output, h_n
+
+
+def _refuse_projection(proj_size: object) -> None:
+    if proj_size is not None:  # as nn.GRU does, also for 0
+        raise ValueError(f"proj_size={proj_size!r}: only LSTMs have a projection")
 
 
 class RotLSTM(_LSTMLayer):
@@ -252,7 +264,9 @@ class RotGRU(_GRULayer):
         gates: str = "sigmoid",
         angle_gates: str = "sigmoid",
         rotation_bias: float = 0.0,
+        proj_size: None = None,
     ) -> None:
+        _refuse_projection(proj_size)
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0,
             device, dtype, gates, angle_gates, rotation_bias,
@@ -389,7 +403,9 @@ class ClassicGRU(_GRULayer):
         dtype: torch.dtype | None = None,
         *,
         gates: str = "sigmoid",
+        proj_size: None = None,
     ) -> None:
+        _refuse_projection(proj_size)
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0,
             device, dtype, gates,

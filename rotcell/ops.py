@@ -13,6 +13,7 @@ from the cells' descriptions.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +22,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils import flop_counter
 
 from . import _libraries
 from .reference import CELLS, GATE_FUNCTIONS, Cell, Weights
 
-__all__ = ["sequence", "use_reference"]
+__all__ = ["Padding", "sequence", "use_reference"]
 
 _libraries.load()
 
@@ -62,6 +64,29 @@ def use_reference() -> Iterator[None]:
         _mode.reference = before
 
 
+class Padding(NamedTuple):
+    """How the tokens of sequences of one length are laid out for users."""
+
+    steps: int
+    batch: int
+    batch_first: bool
+
+    def apply(self, tokens: Tensor) -> Tensor:
+        """``[N, P]`` as ``[T, B, P]`` or ``[B, T, P]``."""
+        padded = tokens.view(self.steps, self.batch, tokens.shape[1])
+        return padded.transpose(0, 1) if self.batch_first else padded
+
+    def take(self, tokens: Tensor) -> Tensor:
+        """The same, of tokens nobody else will see, and not a view: it can be detached in place."""
+        shape = [self.steps, self.batch, tokens.shape[1]]
+        padded: Tensor = torch.ops.aten._unsafe_view.default(tokens, shape)
+        return padded.transpose_(0, 1) if self.batch_first else padded
+
+    def undo(self, padded: Tensor) -> Tensor:
+        """Back to ``[N, P]``."""
+        return (padded.transpose(0, 1) if self.batch_first else padded).flatten(0, 1)
+
+
 def sequence(
     cell: Cell,
     x: Tensor,
@@ -71,8 +96,12 @@ def sequence(
     reverse: bool = False,
     gates: str = "sigmoid",
     angle_gates: str = "sigmoid",
+    padding: Padding | None = None,
 ) -> tuple[Tensor, ...]:
-    """Run a sequence through one direction of one layer: see `reference.Cell.sequence`."""
+    """Run a sequence through one direction of one layer: see `reference.Cell.sequence`.
+
+    With `padding` the output is laid out by it.
+    """
     ops = _OPS[cell.name]
     device = x.device
     tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
@@ -80,25 +109,25 @@ def sequence(
         tensors = _autocast(tensors, torch.get_autocast_dtype(device.type))
     if _needs_reference(device, tensors):
         x, states, weights = ops.split(tensors)
-        return cell.sequence(x, states, weights, batch_sizes, reverse, gates, angle_gates)
+        found = cell.sequence(x, states, weights, batch_sizes, reverse, gates, angle_gates)
+        return found if padding is None else (padding.apply(found[0]), *found[1:])
     arguments = (
         *tensors, batch_sizes, reverse, _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates],
     )  # fmt: skip
     needs_gradient = torch.is_grad_enabled() and any(
         t is not None and t.requires_grad for t in tensors
     )
-    results: tuple[Tensor, ...]
     if torch.compiler.is_compiling():
-        results = ops.forward(*arguments, needs_gradient)
-        return results[: ops.num_results]
+        out, *rest = ops.forward(*arguments, needs_gradient)
+        return (out if padding is None else padding.apply(out)), *rest[: ops.num_states]
     # The ops are differentiable by themselves, but at every call that takes the dispatcher another
     # way round through Python: below its autograd there is nothing but the kernel.
     if needs_gradient:
-        results = ops.differentiable(*arguments)
+        results: tuple[Tensor, ...] = ops.differentiable(padding, *arguments)
         return results
     with torch._C._AutoDispatchBelowAutograd():
-        results = ops.forward(*arguments, False)
-    return results[: ops.num_results]
+        out, *rest = ops.forward(*arguments, False)
+        return (out if padding is None else padding.take(out)), *rest[: ops.num_states]
 
 
 def sequence_with_saved(
@@ -159,7 +188,12 @@ def _has_kernels(device: torch.device) -> bool:
     if device.type != "cuda" or not _libraries.has_cuda():
         return False
     index = torch.cuda.current_device() if device.index is None else device.index
-    return bool(_libraries.cuda_has_code(index))
+    return _gpu_has_kernels(index)
+
+
+@functools.cache
+def _gpu_has_kernels(index: int) -> bool:
+    return _libraries.cuda_has_code(index)
 
 
 _warned_devices: set[torch.device] = set()
@@ -182,7 +216,8 @@ class _Ops(NamedTuple):
     #: The one overload of each op: to look for it at every call takes its time.
     forward: Any
     backward: Any
-    #: The forward op without `save`, as a torch.autograd.Function: returns output and states.
+    #: The forward op as a torch.autograd.Function: takes a padding and the op's arguments but
+    #: `save`, returns output and states.
     differentiable: Callable[..., Any]
     num_states: int
     num_weights: int
@@ -205,19 +240,31 @@ def _register(cell: Cell) -> _Ops:
     num_tensors = 1 + num_states + num_weights
     first_bias = 1 + num_states + Weights._fields.index("b_ih")
 
-    def keep(ctx: Any, inputs: Sequence[Any], results: Sequence[Tensor], save: bool) -> None:
+    def keep(
+        ctx: Any,
+        inputs: Sequence[Any],
+        results: Sequence[Tensor],
+        save: bool,
+        padding: Padding | None = None,
+    ) -> None:
         """Keep what `differentiate` needs: the op's arguments and results."""
         ctx.set_materialize_grads(False)
         batch_sizes, *ctx.options = inputs[num_tensors : num_tensors + 4]
         saved = results[num_results:]
-        ctx.save, ctx.num_saved = save, len(saved)
+        ctx.save, ctx.num_saved, ctx.padding = save, len(saved), padding
         ctx.save_for_backward(batch_sizes, results[0], *saved, *inputs[:num_tensors])
 
-    def differentiate(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    def differentiate(
+        ctx: Any, grads: Sequence[Tensor | None], needed: Sequence[bool]
+    ) -> tuple[Tensor | None, ...]:
         """Gradients of the op's tensors, given those of its output and last states."""
         batch_sizes, out, *rest = ctx.saved_tensors
         saved, tensors = rest[: ctx.num_saved], rest[ctx.num_saved :]
-        needed = ctx.needs_input_grad[:num_tensors]
+        needed = needed[:num_tensors]
+        if ctx.padding is not None:
+            out = ctx.padding.undo(out)
+            if grads[0] is not None:
+                grads = (ctx.padding.undo(grads[0]), *grads[1:])
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             # create_graph=True: the gradients will themselves be differentiated.
             return _reference_gradients(ops, tensors, batch_sizes, ctx.options, grads, needed)
@@ -237,22 +284,25 @@ def _register(cell: Cell) -> _Ops:
 
     class SequenceFunction(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
+        def forward(ctx: Any, padding: Padding | None, *arguments: Any) -> tuple[Tensor, ...]:
             with torch._C._AutoDispatchBelowAutograd():
-                results = forward_op(*arguments, True)
-            keep(ctx, arguments, results, save=True)
-            return tuple(results[:num_results])
+                out, *rest = forward_op(*arguments, True)
+                if padding is not None:
+                    out = padding.take(out)
+            keep(ctx, arguments, (out, *rest), save=True, padding=padding)
+            return out, *rest[:num_states]
 
         @staticmethod
         def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-            return (*differentiate(ctx, grads), None, None, None, None)
+            return (None, *differentiate(ctx, grads, ctx.needs_input_grad[1:]), *[None] * 4)
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         keep(ctx, inputs, output, save=inputs[-1])
         ctx.mark_non_differentiable(*output[num_results:])
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        return (*differentiate(ctx, grads[:num_results]), None, None, None, None, None)
+        found = differentiate(ctx, grads[:num_results], ctx.needs_input_grad)
+        return (*found, None, None, None, None, None)
 
     def refuse(ctx: Any, *grads: Tensor | None) -> Any:
         raise RuntimeError(
@@ -263,6 +313,7 @@ def _register(cell: Cell) -> _Ops:
     torch.library.register_autograd(f"{name}_backward", refuse)
     torch.library.register_fake(name, _fake_forward(cell))
     torch.library.register_fake(f"{name}_backward", _fake_backward(cell))
+    _register_flops(cell, forward_op, backward_op)
     ops = _Ops(
         cell, forward_op, backward_op, SequenceFunction.apply, num_states, num_weights, num_results
     )
@@ -342,6 +393,40 @@ def _fake_backward(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
         )
 
     return fake
+
+
+def _register_flops(cell: Cell, forward_op: Any, backward_op: Any) -> None:
+    """Let torch.utils.flop_counter count the matrix products, as it does those of other ops."""
+    num_states = len(cell.states)
+
+    def forward(x: Any, *rest: Any, out_shape: Any = None, **_: Any) -> int:
+        w_ih, w_hh = rest[num_states : num_states + 2]
+        w_hr = rest[num_states + 4] if cell.can_project else None
+        return _flops(x[0], w_ih, w_hh, w_hr)
+
+    def backward(*arguments: Any, out_shape: Any = None, **_: Any) -> int:
+        x, *rest = arguments[1 + num_states :]
+        w_ih, w_hh, w_hr = rest[num_states : num_states + 3]
+        needs_grad_x, needs_grad_weights = arguments[-2:]
+        # The states' gradients take the products with w_hh and w_hr again; those of the weights
+        # take every product again, and that of the input the one with w_ih.
+        through_time = _flops(x[0], None, w_hh, w_hr if cell.can_project else None)
+        with_x = _flops(x[0], w_ih, None, None)
+        flops = through_time
+        if needs_grad_x:
+            flops += with_x
+        if needs_grad_weights:
+            flops += through_time + with_x
+        return flops
+
+    for op, formula in ((forward_op, forward), (backward_op, backward)):
+        flop_counter.register_flop_formula(op.overloadpacket)(formula)
+
+
+def _flops(tokens: int, *shapes: Any) -> int:
+    """Of products of every token with weights of these shapes; None is no weight."""
+    products: int = sum(shape[0] * shape[1] for shape in shapes if shape is not None)
+    return 2 * tokens * products
 
 
 _OPS = {name: _register(cell) for name, cell in CELLS.items()}

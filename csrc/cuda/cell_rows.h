@@ -51,7 +51,7 @@ struct ProductRows {
 
 // body(Stage<S>) for the stages of a step in order.
 template <class Cell, int S = 0, class Body>
-ROTCELL_DEVICE void for_stages(const Body& body) {
+ROTCELL_INLINE void for_stages(const Body& body) {
   if constexpr (S < Cell::kStages) {
     body(Stage<S>{});
     for_stages<Cell, S + 1>(body);
@@ -60,7 +60,7 @@ ROTCELL_DEVICE void for_stages(const Body& body) {
 
 // The same from the last stage to the first.
 template <class Cell, int S = Cell::kStages - 1, class Body>
-ROTCELL_DEVICE void for_stages_back(const Body& body) {
+ROTCELL_INLINE void for_stages_back(const Body& body) {
   if constexpr (S >= 0) {
     body(Stage<S>{});
     for_stages_back<Cell, S - 1>(body);

@@ -81,7 +81,7 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
             d_result = block_results<Product>(layout.matrix[S + 1], results, item);
             if constexpr (Cell::kReadsOutput) dh_before = load_pair(item.units, grad_h);
           }
-          A* grad_c = static_cast<A*>(p.grad_c) + at;
+          [[maybe_unused]] A* grad_c = static_cast<A*>(p.grad_c) + at;
           if constexpr (Cell::kHasMemory) dc = load_pair(item.units, grad_c);
           Cell::template backward<Math>(stage, gates, state, d_result, dh_before, dc, grads);
           through_activations<Cell, S>(p.functions, gates, grads);

@@ -66,11 +66,13 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
           if constexpr (Cell::kReadsOutput) {
             h_before = load_pair(item.units, h_before_row(item.row));
           }
-          if constexpr (Cell::kHasMemory && S == last_stage<Cell>) {
-            A* c_row = static_cast<A*>(p.c) + item.row * hidden;
-            c = Cell::template memory<Math>(gates, load_pair(item.units, c_row));
-            store_pair(item.units, c_row, c);
-            if (keep) store_pair(item.units, static_cast<A*>(p.cells) + token * hidden, c);
+          if constexpr (Cell::kHasMemory) {
+            if constexpr (S == last_stage<Cell>) {
+              A* c_row = static_cast<A*>(p.c) + item.row * hidden;
+              c = Cell::template memory<Math>(gates, load_pair(item.units, c_row));
+              store_pair(item.units, c_row, c);
+              if (keep) store_pair(item.units, static_cast<A*>(p.cells) + token * hidden, c);
+            }
           }
           const Pair<A> result = Cell::template result<Math>(stage, gates, h_before, c);
           if constexpr (S == last_stage<Cell>) {

@@ -65,9 +65,11 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
         activate<Cell, S>(p.functions, gates);
         Pair<A> h_before{A(0), A(0)};
         if constexpr (Cell::kReadsOutput) h_before = load_pair(item.units, h_row);
-        if constexpr (Cell::kHasMemory && S == last_stage<Cell>) {
-          c = Cell::template memory<Math>(gates, c);
-          if (keep) store_pair(item.units, static_cast<A*>(p.cells) + token * hidden, c);
+        if constexpr (Cell::kHasMemory) {
+          if constexpr (S == last_stage<Cell>) {
+            c = Cell::template memory<Math>(gates, c);
+            if (keep) store_pair(item.units, static_cast<A*>(p.cells) + token * hidden, c);
+          }
         }
         const Pair<A> result = Cell::template result<Math>(stage, gates, h_before, c);
         if constexpr (S == last_stage<Cell>) {

@@ -111,17 +111,13 @@ void launch_stage(const char* const* names, CellIndex index, Number number, cons
   with_cell(index, [&](auto cell) {
     using Cell = typename decltype(cell)::Type;
     with_storage_type(number, [&](auto tag) {
-      const auto launch_if = [&](auto stage) {
-        if constexpr (decltype(stage)::value < Cell::kStages) {
-          if (stage() == p.stage) {
-            launch({Cell::kName, names[stage()]}, kernels(cell, stage, tag),
-                   stage_grid(p.rows, p.hidden), stream, p);
-          }
+      for_stages<Cell>([&](auto stage) {
+        constexpr int S = decltype(stage)::value;
+        if (S == p.stage) {
+          launch({Cell::kName, names[S]}, kernels(cell, stage, tag), stage_grid(p.rows, p.hidden),
+                 stream, p);
         }
-      };
-      [&]<int... STAGES>(std::integer_sequence<int, STAGES...>) {
-        (launch_if(Stage<STAGES>{}), ...);
-      }(std::make_integer_sequence<int, kMostStages>{});
+      });
     });
   });
 }

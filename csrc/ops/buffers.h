@@ -49,4 +49,20 @@ Tensor packed(const cpu::RecurrentPacking<T>& packing, const cpu::RecurrentWeigh
   return panels;
 }
 
+// For kernels with rows in the lanes: forward with the biases, and for the way back.
+template <class T>
+Tensor packed_forward(const cpu::RowLayoutKernels<T>& kernels,
+                      const cpu::RecurrentWeights<T>& weights, const T* bias) {
+  Tensor panels = empty_buffer<T>({kernels.forward_elements(weights)});
+  kernels.pack_forward(weights, bias, panels.data<T>());
+  return panels;
+}
+template <class T>
+Tensor packed_backward(const cpu::RowLayoutKernels<T>& kernels,
+                       const cpu::RecurrentWeights<T>& weights) {
+  Tensor panels = empty_buffer<T>({kernels.backward_elements(weights)});
+  kernels.pack_backward(weights, panels.data<T>());
+  return panels;
+}
+
 }  // namespace rotcell::ops

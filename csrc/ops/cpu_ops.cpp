@@ -51,22 +51,23 @@ ForwardResult forward(CellIndex index, const LayerSizes& sizes, const ForwardArg
     if (cell.has_memory) result.cells = nothing(type);
   }
   Tensor scratch_gates, operands, unprojected;
-  if (!a.save) {
+  if (!a.save && !plan.rows_in_lanes()) {
     const int64_t tokens = plan.by_step() ? 0 : std::min(sizes.tokens, chunk_tokens);
     scratch_gates = Tensor::empty({std::max(sizes.batch, tokens), sizes.gate_rows}, type);
   }
   if (cell.stages > 1) operands = Tensor::empty({sizes.batch, sizes.hidden}, type);
   if (plan.projects()) unprojected = Tensor::empty({sizes.batch, sizes.hidden}, type);
   InputProducts<T> inputs(plan, sizes, a.x, w_ih, b_ih, b_hh);
+  const cpu::RecurrentWeights<T> recurrent{.w_ih = w_ih.const_data<T>(),
+                                           .w_hh = w_hh.const_data<T>(),
+                                           .hidden = sizes.hidden,
+                                           .inputs = plan.by_step() ? sizes.inputs : 0,
+                                           .outputs = sizes.outputs};
   Tensor weights;
-  if (plan.uses_packed_weights()) {
-    weights = packed(kernels.forward_weights,
-                     {.w_ih = w_ih.const_data<T>(),
-                      .w_hh = w_hh.const_data<T>(),
-                      .hidden = sizes.hidden,
-                      .inputs = plan.by_step() ? sizes.inputs : 0,
-                      .outputs = sizes.outputs},
-                     plan.threads.units());
+  if (plan.rows_in_lanes()) {
+    weights = packed_forward(kernels.row_layout, recurrent, inputs.bias());
+  } else if (plan.uses_packed_weights()) {
+    weights = packed(kernels.forward_weights, recurrent, plan.threads.units());
   }
   const Tensor projection = packed(cpu::kernels<T>().forward_weights, w_hr);
   cpu::Forward<T> p{
@@ -95,8 +96,8 @@ ForwardResult forward(CellIndex index, const LayerSizes& sizes, const ForwardArg
     } else {
       inputs.write(chunk, p.gates + (a.save ? chunk.first_token * sizes.gate_rows : 0));
     }
-    plan.threads.run(sequence.steps(), chunk,
-                     [&](const cpu::Work& work) { kernels.forward(p, work); });
+    const auto run = plan.rows_in_lanes() ? kernels.row_layout.forward : kernels.forward;
+    plan.threads.run(sequence.steps(), chunk, [&](const cpu::Work& work) { run(p, work); });
   }
   const DType storage = a.x.dtype();
   result.out = owned_as(std::move(result.out), storage);
@@ -125,36 +126,46 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
     grad.c0 =
         a.grad_c_n ? a.grad_c_n.copied(type) : Tensor::zeros({sizes.batch, sizes.hidden}, type);
   }
-  const int64_t chunk_tokens = backward_chunk_tokens(sizes);
-  const Tensor grad_gates = Tensor::empty({chunk_tokens, sizes.gate_rows}, type);
-  Tensor operands, grad_projected, unprojected, grad_unprojected;
-  if (cell.stages > 1) operands = Tensor::empty({chunk_tokens, sizes.hidden}, type);
+  const int64_t chunk_tokens = backward_chunk_tokens(plan, sizes);
+  Tensor grad_gates, operands, grad_projected, unprojected, grad_unprojected;
+  if (!plan.rows_in_lanes()) {
+    grad_gates = Tensor::empty({chunk_tokens, sizes.gate_rows}, type);
+    if (cell.stages > 1) operands = Tensor::empty({chunk_tokens, sizes.hidden}, type);
+  }
   if (plan.projects()) {
     grad_projected = Tensor::empty({sizes.tokens, sizes.outputs}, type);
     unprojected = Tensor::empty({sizes.tokens, sizes.hidden}, type);
     grad_unprojected = Tensor::empty({sizes.batch, sizes.hidden}, type);
   }
+  const bool input_in_kernel = plan.rows_in_lanes() && a.needs_grad_x;
+  const cpu::RecurrentWeights<T> unpacked{.w_ih = w_ih.const_data<T>(),
+                                          .w_hh = w_hh.const_data<T>(),
+                                          .hidden = sizes.hidden,
+                                          .inputs = input_in_kernel ? sizes.inputs : 0,
+                                          .outputs = sizes.outputs};
   Tensor recurrent;
-  if (plan.uses_packed_weights()) {
-    recurrent = packed(kernels.backward_weights,
-                       {.w_ih = nullptr,
-                        .w_hh = w_hh.const_data<T>(),
-                        .hidden = sizes.hidden,
-                        .inputs = 0,
-                        .outputs = sizes.outputs},
-                       plan.threads.units());
+  if (plan.rows_in_lanes()) {
+    recurrent = packed_backward(kernels.row_layout, unpacked);
+  } else if (plan.uses_packed_weights()) {
+    recurrent = packed(kernels.backward_weights, unpacked, plan.threads.units());
   }
   const Tensor projection = packed(cpu::kernels<T>().backward_weights, w_hr);
   std::optional<InputGradient<T>> input;
   if (a.needs_grad_x) input.emplace(plan, sizes, w_ih);
   const bool input_by_step = input && plan.by_step();
   std::optional<WeightGradients<T>> weights;
-  if (a.needs_grad_weights) weights.emplace(cell, sizes, sequence, x, h0, out, chunk_tokens);
+  std::optional<PartialWeightGradients<T>> partial;
+  if (a.needs_grad_weights && plan.rows_in_lanes()) {
+    partial.emplace(sizes, plan.threads.row_threads());
+  } else if (a.needs_grad_weights) {
+    weights.emplace(cell, sizes, sequence, x, h0, out, chunk_tokens);
+  }
   cpu::Backward<T> p{
       .call = plan.call(sizes, sequence.steps(), check_functions(a), cpu::Keep::kForBackward),
       .chunk = {},
       .input_gradient = input_by_step ? cpu::InputGradient::kByStep : cpu::InputGradient::kNotHere,
       .output_gradient = grad_out ? cpu::OutputGradient::kGiven : cpu::OutputGradient::kZero,
+      .weight_gradient = partial ? cpu::WeightGradient::kBySlot : cpu::WeightGradient::kNotHere,
       .recurrent = recurrent.const_data<T>(),
       .w_hh = w_hh.const_data<T>(),
       .w_ih = input_by_step ? input->packed_weights() : nullptr,
@@ -165,11 +176,13 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
       .cells = cells.const_data<T>(),
       .out = out.const_data<T>(),
       .grad_out = grad_out.const_data<T>(),
+      .x = x.const_data<T>(),
       .grad_h = grad.h0.template data<T>(),
       .grad_c = grad.c0.template data<T>(),
       .grad_gates = grad_gates.data<T>(),
       .grad_x = input_by_step ? input->data() : nullptr,
       .operands = operands.data<T>(),
+      .grad_weights = partial ? partial->data() : nullptr,
       .grad_projected = grad_projected.data<T>(),
       .unprojected = unprojected.data<T>(),
       .grad_unprojected = grad_unprojected.data<T>(),
@@ -177,8 +190,8 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
   const std::vector<Chunk> chunks = sequence.chunks(chunk_tokens);
   for (auto chunk = chunks.rbegin(); chunk != chunks.rend(); ++chunk) {
     p.chunk = *chunk;
-    plan.threads.run(sequence.steps(), *chunk,
-                     [&](const cpu::Work& work) { kernels.backward(p, work); });
+    const auto run = plan.rows_in_lanes() ? kernels.row_layout.backward : kernels.backward;
+    plan.threads.run(sequence.steps(), *chunk, [&](const cpu::Work& work) { run(p, work); });
     if (input) input->write(*chunk, p.grad_gates);
     if (weights) {
       weights->add(*chunk, grad_gates.narrow(0, 0, chunk->tokens),
@@ -196,9 +209,19 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
   grad.x = stored(input ? input->take() : Tensor());
   grad.h0 = stored(std::move(grad.h0));
   if (cell.has_memory) grad.c0 = stored(std::move(grad.c0));
-  grad.w_ih = stored(weights ? weights->w_ih() : Tensor());
-  grad.w_hh = stored(weights ? weights->w_hh() : Tensor());
-  grad.bias = stored(weights ? weights->bias() : Tensor());
+  if (weights) {
+    grad.w_ih = weights->w_ih();
+    grad.w_hh = weights->w_hh();
+    grad.bias = weights->bias();
+  } else if (partial) {
+    grad.w_ih = Tensor::empty({sizes.gate_rows, sizes.inputs}, type);
+    grad.w_hh = Tensor::empty({sizes.gate_rows, sizes.outputs}, type);
+    grad.bias = Tensor::empty({sizes.gate_rows}, type);
+    partial->sum_into(grad.w_ih, grad.w_hh, grad.bias);
+  }
+  grad.w_ih = stored(std::move(grad.w_ih));
+  grad.w_hh = stored(std::move(grad.w_hh));
+  grad.bias = stored(std::move(grad.bias));
   if (cell.can_project) grad.w_hr = stored(std::move(grad.w_hr));
   return grad;
 }

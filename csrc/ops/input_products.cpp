@@ -86,7 +86,9 @@ InputGradient<T>::InputGradient(const CallPlan& plan, const LayerSizes& sizes, c
       sizes_(sizes),
       w_ih_(w_ih),
       gradient_(Tensor::empty({sizes.tokens, sizes.inputs}, dtype_of<T>())) {
-  if (plan.uses_packed_weights()) weights_ = packed(cpu::kernels<T>().backward_weights, w_ih);
+  if (plan.uses_packed_weights() && !plan.rows_in_lanes()) {
+    weights_ = packed(cpu::kernels<T>().backward_weights, w_ih);
+  }
 }
 
 template <class T>

@@ -11,9 +11,11 @@ struct CallPlan {
   ThreadPlan threads;
   cpu::ProductMode products;
   cpu::Projection projection;
+  cpu::Layout layout;
 
   bool uses_packed_weights() const { return products != cpu::ProductMode::kUnpacked; }
   bool by_step() const { return products == cpu::ProductMode::kByStep; }
+  bool rows_in_lanes() const { return layout == cpu::Layout::kRows; }
   bool projects() const { return projection == cpu::Projection::kPresent; }
 
   cpu::Call call(const LayerSizes& sizes, const Steps& steps, GateFunctions functions,
@@ -38,7 +40,8 @@ CallPlan plan_call(const LayerSizes& sizes, cpu::Projection projection);
 int64_t forward_chunk_tokens(const CallPlan& plan, const LayerSizes& sizes, bool converts_x);
 
 // And of the backward pass: few enough that their grad_gates are still in the cache when the weight
-// gradients read them, and enough for that product to run at full speed.
-int64_t backward_chunk_tokens(const LayerSizes& sizes);
+// gradients read them, and enough for that product to run at full speed. Kernels that make the
+// weight gradients themselves need no chunks.
+int64_t backward_chunk_tokens(const CallPlan& plan, const LayerSizes& sizes);
 
 }  // namespace rotcell::ops

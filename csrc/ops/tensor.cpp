@@ -123,10 +123,11 @@ Tensor Tensor::share() const {
   return Tensor(handle);
 }
 
+// The shim counts offsets from the tensor's own first element, whatever the name of its parameter.
 Tensor Tensor::view(Sizes sizes, Sizes strides, int64_t offset) const {
   AtenTensorHandle handle;
   ROTCELL_SHIM(aoti_torch__reinterpret_tensor, handle_, static_cast<int64_t>(sizes.size()),
-               sizes.begin(), strides.begin(), storage_offset() + offset, &handle);
+               sizes.begin(), strides.begin(), offset, &handle);
   return Tensor(handle);
 }
 
@@ -138,8 +139,7 @@ Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const {
   sizes[dim] = length;
   AtenTensorHandle handle;
   ROTCELL_SHIM(aoti_torch__reinterpret_tensor, handle_, static_cast<int64_t>(from_sizes.size()),
-               sizes.data(), from_strides.data(), storage_offset() + start * from_strides[dim],
-               &handle);
+               sizes.data(), from_strides.data(), start * from_strides[dim], &handle);
   return Tensor(handle);
 }
 

@@ -277,20 +277,23 @@ ThreadPlan::ThreadPlan(const LayerWork& work)
 void ThreadPlan::run(const Steps& steps, const Chunk& chunk,
                      FunctionRef<void(const cpu::Work&)> body) const {
   if (row_threads_ == 1 && !units_are_shared()) {
-    if (chunk.tokens > 0) body({{0, steps.batch}, units_[0], nullptr});
+    if (chunk.tokens > 0) body({{0, steps.batch}, units_[0], nullptr, /*slot=*/0});
     return;
   }
   const std::vector<RowRange> rows = cpu::partition_rows(steps, chunk, row_threads_, row_tile_);
   if (!units_are_shared()) {
     parallel(static_cast<int64_t>(rows.size()),
-             [&](int64_t i) { body({rows[i], units_[0], nullptr}); });
+             [&](int64_t i) { body({rows[i], units_[0], nullptr, /*slot=*/i}); });
     return;
   }
   std::deque<cpu::Barrier> barriers;  // which cannot be moved
   std::vector<cpu::Work> works;
   for (const RowRange& range : rows) {
     barriers.emplace_back(static_cast<int64_t>(units_.size()));
-    for (const cpu::UnitRange& units : units_) works.push_back({range, units, &barriers.back()});
+    for (const cpu::UnitRange& units : units_) {
+      const auto slot = static_cast<int64_t>(works.size());
+      works.push_back({range, units, &barriers.back(), slot});
+    }
   }
   run_together(static_cast<int64_t>(works.size()), [&](int64_t i) { body(works[i]); });
 }

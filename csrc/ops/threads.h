@@ -60,6 +60,8 @@ class ThreadPlan {
  public:
   explicit ThreadPlan(const LayerWork& work);
 
+  // At most so many threads have rows of their own; a thread's slot is below.
+  int64_t row_threads() const { return row_threads_; }
   const std::vector<cpu::UnitRange>& units() const { return units_; }
   bool units_are_shared() const { return units_.size() > 1; }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu/kernels.h"
 #include "ops/buffers.h"
 #include "ops/threads.h"
 
@@ -202,6 +203,36 @@ Tensor WeightGradients<T>::gradient(int64_t first_column, int64_t columns) const
   return gradient;
 }
 
+template <class T>
+PartialWeightGradients<T>::PartialWeightGradients(const LayerSizes& sizes, int64_t slots)
+    : sizes_(sizes),
+      slots_(slots),
+      partial_(Tensor::zeros(
+          {slots, sizes.gate_rows * cpu::gradient_width<T>(sizes.inputs, sizes.outputs)},
+          dtype_of<T>())) {}
+
+template <class T>
+void PartialWeightGradients<T>::sum_into(const Tensor& w_ih, const Tensor& w_hh,
+                                         const Tensor& bias) const {
+  const int64_t inputs = sizes_.inputs, outputs = sizes_.outputs;
+  const int64_t width = cpu::gradient_width<T>(inputs, outputs), all = sizes_.gate_rows * width;
+  T* sums = data();
+  for_slices(all * slots_, [&](cpu::Slice slice) {
+    const int64_t begin = slice.begin(sizes_.gate_rows), end = slice.end(sizes_.gate_rows);
+    for (int64_t slot = 1; slot < slots_; ++slot) {
+      for (int64_t i = begin * width; i < end * width; ++i) sums[i] += sums[slot * all + i];
+    }
+    for (int64_t row = begin; row < end; ++row) {
+      const T* from = sums + row * width;
+      std::copy_n(from, inputs, w_ih.data<T>() + row * inputs);
+      std::copy_n(from + inputs, outputs, w_hh.data<T>() + row * outputs);
+      bias.data<T>()[row] = from[inputs + outputs];
+    }
+  });
+}
+
+template class PartialWeightGradients<float>;
+template class PartialWeightGradients<double>;
 template class WeightGradients<float>;
 template class WeightGradients<double>;
 

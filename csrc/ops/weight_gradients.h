@@ -58,4 +58,22 @@ class WeightGradients {
   bool empty_ = true;  // nothing was added so far: the parts are not initialised
 };
 
+// The same, where every thread made those of its own rows: partial sums, added up at the end in the
+// order of the threads.
+template <class T>
+class PartialWeightGradients {
+ public:
+  PartialWeightGradients(const LayerSizes& sizes, int64_t slots);
+
+  T* data() const { return partial_.template data<T>(); }
+
+  // Once all threads are done. w_ih [G, I], w_hh [G, P], bias [G].
+  void sum_into(const Tensor& w_ih, const Tensor& w_hh, const Tensor& bias) const;
+
+ private:
+  const LayerSizes& sizes_;
+  int64_t slots_;
+  Tensor partial_;  // [slots, G, gradient_width]
+};
+
 }  // namespace rotcell::ops
