@@ -154,6 +154,7 @@ def capture(layer: nn.Module, x: Tensor | PackedSequence, state: Any = None) -> 
         weights: Weights,
         batch_sizes: Tensor | None,
         reverse: bool,
+        padding: ops.Padding | None,
     ) -> tuple[Tensor, ...]:
         if not layout:
             layout.append(Layout.of(x, layer.batch_first))
@@ -171,7 +172,7 @@ def capture(layer: nn.Module, x: Tensor | PackedSequence, state: Any = None) -> 
             found.append(CapturedLSTM(*common, memory[0], states[1]))
         else:
             found.append(CapturedGRU(*common, states[0]))
-        return (out, *last)
+        return (out if padding is None else padding.apply(out), *last)
 
     # A shallow copy shares the parameters; all but running a direction is the layer's own code.
     twin: Any = copy.copy(layer)

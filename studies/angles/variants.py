@@ -35,7 +35,7 @@ def use_rule(layer: RotLSTM, rule: AngleRule) -> None:
     sizes = layer._cell.gate_sizes(layer.hidden_size)
     squash = GATE_FUNCTIONS[layer.gates]
 
-    def run_direction(x, state, weights, batch_sizes, reverse):
+    def run_direction(x, state, weights, batch_sizes, reverse, padding):
         assert batch_sizes is None
         assert not reverse
         w_ih, w_hh, b_ih, b_hh, _ = weights
@@ -49,7 +49,8 @@ def use_rule(layer: RotLSTM, rule: AngleRule) -> None:
             c = rotate(d, rule(parts[0][4], parts[1][4], step))
             h = squash(o) * torch.tanh(c)
             out.append(h)
-        return torch.cat(out), h, c
+        tokens = torch.cat(out)
+        return (tokens if padding is None else padding.apply(tokens)), h, c
 
     layer._run_direction = run_direction
 
@@ -63,12 +64,12 @@ def use_masked_angles(layer: RotLSTM, from_x: bool) -> None:
         keep[first:] = 0
         return weight * keep
 
-    def run_direction(x, state, weights, batch_sizes, reverse):
+    def run_direction(x, state, weights, batch_sizes, reverse, padding):
         if not from_x:
             weights = weights._replace(w_ih=without_angles(weights.w_ih))
         weights = weights._replace(w_hh=without_angles(weights.w_hh))
-        functions = layer.gates, layer.angle_gates
-        return ops.sequence(layer._cell, x, state, weights, batch_sizes, reverse, *functions)
+        options = layer.gates, layer.angle_gates, padding
+        return ops.sequence(layer._cell, x, state, weights, batch_sizes, reverse, *options)
 
     layer._run_direction = run_direction
 
