@@ -62,10 +62,10 @@ def summary(rows: Sequence[Row]) -> list[str]:
     missed = [f"{_name(row)}: {found}" for row, found in verdicts if "missed" in found]
     lines = [f"Aims reached: {len(verdicts) - len(missed)} of {len(verdicts)}.", *missed]
     beside_onnx = [
-        (row, found) for row in rows if (found := of_medians(row, ROTCELL, ONNX)) is not None
+        (row, over) for row in rows if (over := of_medians(row, ROTCELL, ONNX)) is not None
     ]
     if beside_onnx:
-        slower = [f"{_name(row)}: {by:.2f} of its time" for row, by in beside_onnx if by >= 1]
+        slower = [f"{_name(row)}: {over:.2f} of its time" for row, over in beside_onnx if over >= 1]
         ahead = len(beside_onnx) - len(slower)
         lines.append(f"Ahead of onnxruntime: {ahead} of {len(beside_onnx)} rows.")
         lines += slower

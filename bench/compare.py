@@ -3,9 +3,9 @@
 Takes about an hour; see --quick, --cells, --seconds and --peers (torch.compile takes a good part).
 
 On a machine with a GPU torch's layers are cuDNN's, otherwise those of the CPU. All contestants of a
-row take turns: each gives one sample a round, in random order. The ratio of rotcell's time to
-torch's is the median of the rounds' ratios, with its confidence interval. Results go into a JSON
-file, and a chart is drawn from it, as PNG and SVG.
+row take turns: each gives one sample a round, in random order (slow peers sit out rounds). The
+ratio of rotcell's time to torch's is the median of the rounds' ratios, with its confidence
+interval. Results go into a JSON file, and a chart is drawn from it, as PNG and SVG.
 """
 
 from __future__ import annotations
@@ -165,6 +165,11 @@ def make_parser() -> argparse.ArgumentParser:
         help="where the JSON goes, with the chart beside it (default: bench/out/compare.json)",
     )
     parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep the rows that an interrupted run with the same settings left in --out",
+    )
+    parser.add_argument(
         "--draw",
         type=Path,
         metavar="FILE",
@@ -258,6 +263,8 @@ def run(options: argparse.Namespace, works: Sequence[Work], device: torch.device
         "rows": [],
         "memory": [],
     }
+    if options.resume and options.out.exists():
+        found |= _measured_before(options.out, found)
     results.save(options.out, found)
 
     table = report.Table(works, peers, device.type == "cuda", options.targets)
@@ -265,11 +272,14 @@ def run(options: argparse.Namespace, works: Sequence[Work], device: torch.device
     tasks = _tasks(works, options.cells, threads, device, getattr(torch, options.dtype))
     progress = report.Progress(len(tasks))
     begin = time.perf_counter()
+    before = {_key(row): row for row in found["rows"]}
     for done, task in enumerate(tasks):
         progress.show(done, f"{task.work.label()}, {task.cell} {task.passes}")
-        row = run_row(task, peers, limits, effort)
-        found["rows"].append(row)
-        results.save(options.out, found)
+        row = before.get((task.work, task.cell, task.passes, task.threads))
+        if row is None:
+            row = run_row(task, peers, limits, effort)
+            found["rows"].append(row)
+            results.save(options.out, found)
         progress.print(table.row(row))
     if options.memory:
         _measure_memory(found, [task for task in tasks if _shows_memory(task, limits)], options.out)
@@ -277,6 +287,31 @@ def run(options: argparse.Namespace, works: Sequence[Work], device: torch.device
     found["seconds"] = round(time.perf_counter() - begin, 1)
     results.save(options.out, found)
     return found
+
+
+class OtherRunError(ValueError):
+    """The results to go on with are not of the same measurement."""
+
+
+def _measured_before(path: Path, now: dict[str, Any]) -> dict[str, Any]:
+    """Load the rows of an interrupted run, if it was of the same code with the same settings."""
+    try:
+        found = results.load(path, KIND)
+    except ValueError as error:
+        raise OtherRunError(str(error)) from error
+    if found["settings"] != now["settings"]:
+        raise OtherRunError(f"--resume: {path} has other settings: {found['settings']}")
+    for name in ("cpu", "commit", "versions"):
+        if found["machine"][name] != now["machine"][name]:
+            raise OtherRunError(
+                f"--resume: {path} has {name} {found['machine'][name]}, "
+                f"here it is {now['machine'][name]}"
+            )
+    return {name: found[name] for name in ("started", "rows", "memory")}
+
+
+def _key(row: dict[str, Any]) -> tuple[Work, str, str, int]:
+    return Work(**row["work"]), row["cell"], row["pass"], row["threads"]
 
 
 def _shows_memory(task: Task, limits: Limits) -> bool:
@@ -287,11 +322,14 @@ def _shows_memory(task: Task, limits: Limits) -> bool:
 def _measure_memory(found: dict[str, Any], tasks: Sequence[Task], out: Path) -> None:
     print("\nPeak memory of a training step, beyond layer and input:")
     progress = report.Progress(len(tasks))
+    before = {(Work(**row["work"]), row["cell"]): row for row in found["memory"]}
     for done, task in enumerate(tasks):
         progress.show(done, f"{task.work.label()}, {task.cell}")
-        row = memory.measure(task)
-        found["memory"].append(row)
-        results.save(out, found)
+        row = before.get((task.work, task.cell))
+        if row is None:
+            row = memory.measure(task)
+            found["memory"].append(row)
+            results.save(out, found)
         progress.print(report.memory_line(row))
 
 
@@ -366,8 +404,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         found = run(options, works, device)
     except KeyboardInterrupt:
-        print(f"\nInterrupted. What was measured is in {options.out}", file=sys.stderr)
+        print(
+            f"\nInterrupted. What was measured is in {options.out}; --resume goes on with it.",
+            file=sys.stderr,
+        )
         return 130
+    except OtherRunError as error:
+        parser.error(str(error))
     _print_end(found, options.targets)
     print(f"\nWrote {options.out} after {found['seconds']:.0f} s")
     _draw(found, options.out)

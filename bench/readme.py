@@ -132,7 +132,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="only tell whether it is up to date")
     options = parser.parse_args(arguments)
     old = README.read_text()
-    new = fill(old, RESULTS)
+    try:
+        new = fill(old, RESULTS)
+    except ValueError as error:
+        parser.error(str(error))
     if options.check:
         print("README is up to date" if new == old else "README is not what the results say")
         return int(new != old)

@@ -370,6 +370,33 @@ class TestCompare:
         assert out.count("Failed: reference, B 2, T 3, in 4, H 6") == 4
         assert "RuntimeError: out of order" in out
 
+    @pytest.mark.usefixtures("in_haste")
+    def test_an_interrupted_run_goes_on(self, tmp_path, capsys, monkeypatch):
+        out, measured = tmp_path / "a.json", []
+        run_row = compare.run_row
+
+        def run_until_interrupted(task: contestants.Task, *rest: object) -> dict:
+            if len(measured) == 1:
+                raise KeyboardInterrupt
+            measured.append(task.passes)
+            return run_row(task, *rest)
+
+        monkeypatch.setattr(compare, "run_row", run_until_interrupted)
+        arguments = ["--quick", "--threads", "1", "--shapes", TINY, "--cells", "LSTM"]
+        arguments += ["--peers", "none", "--out", str(out), "--resume"]
+        assert compare.main(arguments) == 130
+        first = results.load(out, "compare")["rows"]
+        monkeypatch.setattr(compare, "run_row", run_row)
+        assert compare.main(arguments) == 0
+        found = results.load(out, "compare")
+        assert found["rows"][:1] == first
+        assert [row["pass"] for row in found["rows"]] == ["train", "infer"]
+
+        with pytest.raises(SystemExit):
+            compare.main([*arguments, "--dtype", "float64"])
+        assert "has other settings" in capsys.readouterr().err
+        assert results.load(out, "compare") == found
+
     @needs_matplotlib
     @pytest.mark.usefixtures("in_haste")
     def test_drawing_again_gives_the_same_chart_and_table(self, tmp_path, capsys):
