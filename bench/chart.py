@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import machine
 from contestants import ROTCELL, TORCH
-from report import ratio_quartiles
+from ratios import ratio
+from timing import CONFIDENCE
 from work import CELLS, PASSES, Work
 
 if TYPE_CHECKING:
@@ -41,24 +42,31 @@ def draw_comparison(found: Mapping[str, Any], path: Path) -> list[Path]:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    rows = [row for row in found["rows"] if ratio_quartiles(row) is not None]
+    rows = [row for row in found["rows"] if ratio(row) is not None]
     works = list({row["work"]["name"]: Work(**row["work"]) for row in rows}.values())
     threads = sorted({row["threads"] for row in rows})
+    cells = [cell for cell in CELLS if any(row["cell"] == cell for row in rows)]
     with pyplot.rc_context(_PLAIN):
         height = 1.6 + len(works) * (0.22 + 0.11 * len(threads))
         figure, panels = pyplot.subplots(
-            1, len(CELLS), figsize=(9, max(height, 3.0)), sharey=True, layout="constrained"
+            1,
+            len(cells),
+            figsize=(3.2 + 2.6 * len(cells), max(height, 3.0)),
+            sharey=True,
+            layout="constrained",
+            squeeze=False,
         )
-        limits = _limits(rows)
-        for axes, cell in zip(panels, CELLS, strict=True):
-            _draw_panel(axes, [row for row in rows if row["cell"] == cell], works, threads)
-            axes.set_xlim(*limits)
-            axes.set_title(f"Rot{cell} against nn.{cell}", fontsize=11, loc="left")
-        panels[0].set_yticks(range(len(works)), [work.label() for work in works])
-        panels[0].set_ylim(len(works) - 0.5, -0.5)
+        for axes, cell in zip(panels[0], cells, strict=True):
+            own = [row for row in rows if row["cell"] == cell]
+            _draw_panel(axes, own, works, threads)
+            axes.set_xlim(*_limits([row for row in rows if _same_torch(row["cell"], cell)]))
+            axes.set_title(_title(cell), fontsize=11, loc="left")
+        panels[0][0].set_yticks(range(len(works)), [work.label() for work in works])
+        panels[0][0].set_ylim(len(works) - 0.5, -0.5)
         _add_legend(figure, threads, found["settings"]["device"])
         figure.supxlabel(
-            "time divided by torch's (bars: quartiles); left of 1 is faster\n"
+            f"time divided by torch's (bars: {100 * CONFIDENCE:.0f} % confidence); "
+            "left of 1 is faster\n"
             f"{machine.summary(found['machine'])}, {found['settings']['dtype']}",
             fontsize=9,
             color="#444444",
@@ -66,9 +74,18 @@ def draw_comparison(found: Mapping[str, Any], path: Path) -> list[Path]:
         return _save(figure, path)
 
 
+def _title(cell: str) -> str:
+    plain, torchs = not CELLS[cell].rotates, CELLS[cell].torch
+    return f"{'rotcell.' if plain else ''}{cell} against nn.{torchs}"
+
+
+def _same_torch(cell: str, other: str) -> bool:
+    return CELLS[cell].torch == CELLS[other].torch
+
+
 def _limits(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Hold all medians; a quartile that is far away may lie outside."""
-    medians = [found[1] for row in rows if (found := ratio_quartiles(row)) is not None]
+    """Hold all medians; an end of an interval that is far away may lie outside."""
+    medians = [found.median for row in rows if (found := ratio(row)) is not None]
     return min([*medians, 0.5]) / 1.3, max([*medians, 1.2]) * 1.3
 
 
@@ -89,13 +106,12 @@ def _draw_panel(
         lane = lanes.index((row["pass"], row["threads"]))
         y = places[row["work"]["name"]] + (lane - (len(lanes) - 1) / 2) * 0.8 / len(lanes)
         colour = _COLOURS[row["pass"]]
-        found = ratio_quartiles(row)
+        found = ratio(row)
         assert found is not None
-        q1, median, q3 = found
-        axes.plot((q1, q3), (y, y), color=colour, linewidth=2.2, alpha=0.45, zorder=2)
-        axes.plot(
-            median, y, color=colour, zorder=3, **_marker(threads.index(row["threads"]), colour)
-        )
+        marker = _marker(threads.index(row["threads"]), colour)
+        interval = (found.low, found.high)
+        axes.plot(interval, (y, y), color=colour, linewidth=2.2, alpha=0.45, zorder=2)
+        axes.plot(found.median, y, color=colour, zorder=3, **marker)
     axes.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
     axes.minorticks_off()
     axes.tick_params(axis="y", length=0)
@@ -133,10 +149,10 @@ def draw_growth(found: Mapping[str, Any], path: Path) -> list[Path]:
     from matplotlib import pyplot
 
     styles = {
-        ("LSTM", ROTCELL): ("RotLSTM", "#d1495b", "-"),
-        ("LSTM", TORCH): ("nn.LSTM", "#d1495b", ":"),
-        ("GRU", ROTCELL): ("RotGRU", "#00798c", "-"),
-        ("GRU", TORCH): ("nn.GRU", "#00798c", ":"),
+        ("RotLSTM", ROTCELL): ("RotLSTM", "#d1495b", "-"),
+        ("RotLSTM", TORCH): ("nn.LSTM", "#d1495b", ":"),
+        ("RotGRU", ROTCELL): ("RotGRU", "#00798c", "-"),
+        ("RotGRU", TORCH): ("nn.GRU", "#00798c", ":"),
     }
     axes_of = found["axes"]
     with pyplot.rc_context(_PLAIN):

@@ -1,10 +1,11 @@
-"""Compare RotLSTM and RotGRU with torch's own layers, and with other ways to run them.
+"""Compare rotcell's layers with torch's own, and with other ways to run them.
 
-Takes about half an hour, most of it torch.compile's; see --quick and --peers.
+Takes about an hour; see --quick, --cells, --seconds and --peers (torch.compile takes a good part).
 
 On a machine with a GPU torch's layers are cuDNN's, otherwise those of the CPU. All contestants of a
-row take turns, in random order; medians and quartiles are over the turns. Results go into a JSON
-file, and a chart is drawn from it, as PNG and SVG.
+row take turns: each gives one sample a round, in random order (slow peers sit out rounds). The
+ratio of rotcell's time to torch's is the median of the rounds' ratios, with its confidence
+interval. Results go into a JSON file, and a chart is drawn from it, as PNG and SVG.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import aims
 import chart
 import contestants
 import cudnn
@@ -27,7 +30,8 @@ import report
 import results
 import torch
 from contestants import COMPARED, PEERS, Limits, Task
-from timing import Effort, measure
+from ratios import ratio
+from timing import CONFIDENCE, Effort, measure
 from work import CELLS, PASSES, QUICK, TABLE, Work, parse
 
 KIND = "compare"
@@ -49,6 +53,15 @@ def _works(text: str) -> list[Work]:
         return [parse(item) for item in _listed(text)]
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _cells(text: str) -> list[str]:
+    items = _listed(text)
+    if unknown := [item for item in items if item not in CELLS]:
+        raise argparse.ArgumentTypeError(
+            f"unknown cell {unknown[0]!r}: choose from {', '.join(CELLS)}"
+        )
+    return items
 
 
 def _thread_counts(text: str) -> list[int]:
@@ -80,7 +93,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help=f"under 2 minutes on two cores: fewer shapes ({', '.join(QUICK)}), fewer turns, no "
+        help=f"a few minutes on two cores: fewer shapes ({', '.join(QUICK)}), fewer turns, no "
         "torch.compile unless asked for with --peers",
     )
     parser.add_argument(
@@ -95,12 +108,25 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="packed input only: the packed rows of the table, or every shape of --shapes packed",
     )
+    parser.add_argument(
+        "--cells",
+        type=_cells,
+        default=list(CELLS),
+        metavar="LIST",
+        help=f"layers to measure: of {', '.join(CELLS)} (default: all)",
+    )
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     parser.add_argument(
         "--threads",
         type=_thread_counts,
         metavar="LIST",
         help="comma-separated numbers of CPU threads (default: 1 and the number of cores)",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help="time for each row, besides warming up (default: "
+        f"{FULL_EFFORT.seconds:g}, or {QUICK_EFFORT.seconds:g} with --quick)",
     )
     parser.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: cuda if there is"
@@ -110,7 +136,8 @@ def make_parser() -> argparse.ArgumentParser:
         type=_peers,
         metavar="LIST",
         help=f"who is measured besides torch's layer: of {', '.join(PEERS)}, or none (default: all "
-        "that are installed); compiled and jax run with the most threads only",
+        "that are installed); compiled and jax run with the most threads only, and layers without "
+        "a rotation meet onnxruntime only",
     )
     parser.add_argument(
         "--compile-steps",
@@ -126,7 +153,9 @@ def make_parser() -> argparse.ArgumentParser:
         help="also measure the peak memory of a training step (about 20 s a shape)",
     )
     parser.add_argument(
-        "--targets", action="store_true", help="show the project's aims as a column"
+        "--targets",
+        action="store_true",
+        help="show the project's aims for a CPU, and whether they are reached",
     )
     parser.add_argument(
         "--out",
@@ -134,6 +163,11 @@ def make_parser() -> argparse.ArgumentParser:
         default=DEFAULT_OUT,
         metavar="FILE",
         help="where the JSON goes, with the chart beside it (default: bench/out/compare.json)",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep the rows that an interrupted run with the same settings left in --out",
     )
     parser.add_argument(
         "--draw",
@@ -165,13 +199,17 @@ def _default_peers(quick: bool) -> list[str]:
 
 
 def _tasks(
-    works: Sequence[Work], threads: Sequence[int], device: torch.device, dtype: torch.dtype
+    works: Sequence[Work],
+    cells: Sequence[str],
+    threads: Sequence[int],
+    device: torch.device,
+    dtype: torch.dtype,
 ) -> list[Task]:
     return [
         Task(work, cell, passes, count, device, dtype)
         for count in threads
         for work in works
-        for cell in CELLS
+        for cell in cells
         for passes in PASSES
     ]
 
@@ -187,9 +225,11 @@ def run_row(task: Task, peers: Sequence[str], limits: Limits, effort: Effort) ->
     }
     if task.device.type == "cuda":
         gpu = cudnn.Gpu.of(task.device)
-        row["cudnn"] = cudnn.algorithms(task.cell, task.work, task.dtype, gpu, task.passes)
+        row["cudnn"] = cudnn.algorithms(task.traits.torch, task.work, task.dtype, gpu, task.passes)
     timings = measure(contestants.build(task, peers, limits), COMPARED, effort, task.device)
     row["timings"] = {name: timing.to_json() for name, timing in timings.items()}
+    if found := ratio(row):
+        row["ratio"] = {"confidence": CONFIDENCE, **found._asdict()}
     return row
 
 
@@ -202,6 +242,8 @@ def run(options: argparse.Namespace, works: Sequence[Work], device: torch.device
     if contestants.JAX in peers:
         jax_scan.limit_threads(max(threads))
     effort = QUICK_EFFORT if options.quick else FULL_EFFORT
+    if options.seconds is not None:
+        effort = replace(effort, seconds=options.seconds)
     limits = Limits(options.compile_steps, max(threads))
     found: dict[str, Any] = {
         "kind": KIND,
@@ -221,18 +263,23 @@ def run(options: argparse.Namespace, works: Sequence[Work], device: torch.device
         "rows": [],
         "memory": [],
     }
+    if options.resume and options.out.exists():
+        found |= _measured_before(options.out, found)
     results.save(options.out, found)
 
     table = report.Table(works, peers, device.type == "cuda", options.targets)
-    _print_head(found, table, works)
-    tasks = _tasks(works, threads, device, getattr(torch, options.dtype))
+    _print_head(found, table, works, options.targets)
+    tasks = _tasks(works, options.cells, threads, device, getattr(torch, options.dtype))
     progress = report.Progress(len(tasks))
     begin = time.perf_counter()
+    before = {_key(row): row for row in found["rows"]}
     for done, task in enumerate(tasks):
         progress.show(done, f"{task.work.label()}, {task.cell} {task.passes}")
-        row = run_row(task, peers, limits, effort)
-        found["rows"].append(row)
-        results.save(options.out, found)
+        row = before.get((task.work, task.cell, task.passes, task.threads))
+        if row is None:
+            row = run_row(task, peers, limits, effort)
+            found["rows"].append(row)
+            results.save(options.out, found)
         progress.print(table.row(row))
     if options.memory:
         _measure_memory(found, [task for task in tasks if _shows_memory(task, limits)], options.out)
@@ -240,6 +287,31 @@ def run(options: argparse.Namespace, works: Sequence[Work], device: torch.device
     found["seconds"] = round(time.perf_counter() - begin, 1)
     results.save(options.out, found)
     return found
+
+
+class OtherRunError(ValueError):
+    """The results to go on with are not of the same measurement."""
+
+
+def _measured_before(path: Path, now: dict[str, Any]) -> dict[str, Any]:
+    """Load the rows of an interrupted run, if it was of the same code with the same settings."""
+    try:
+        found = results.load(path, KIND)
+    except ValueError as error:
+        raise OtherRunError(str(error)) from error
+    if found["settings"] != now["settings"]:
+        raise OtherRunError(f"--resume: {path} has other settings: {found['settings']}")
+    for name in ("cpu", "commit", "versions"):
+        if found["machine"][name] != now["machine"][name]:
+            raise OtherRunError(
+                f"--resume: {path} has {name} {found['machine'][name]}, "
+                f"here it is {now['machine'][name]}"
+            )
+    return {name: found[name] for name in ("started", "rows", "memory")}
+
+
+def _key(row: dict[str, Any]) -> tuple[Work, str, str, int]:
+    return Work(**row["work"]), row["cell"], row["pass"], row["threads"]
 
 
 def _shows_memory(task: Task, limits: Limits) -> bool:
@@ -250,34 +322,42 @@ def _shows_memory(task: Task, limits: Limits) -> bool:
 def _measure_memory(found: dict[str, Any], tasks: Sequence[Task], out: Path) -> None:
     print("\nPeak memory of a training step, beyond layer and input:")
     progress = report.Progress(len(tasks))
+    before = {(Work(**row["work"]), row["cell"]): row for row in found["memory"]}
     for done, task in enumerate(tasks):
         progress.show(done, f"{task.work.label()}, {task.cell}")
-        row = memory.measure(task)
-        found["memory"].append(row)
-        results.save(out, found)
+        row = before.get((task.work, task.cell))
+        if row is None:
+            row = memory.measure(task)
+            found["memory"].append(row)
+            results.save(out, found)
         progress.print(report.memory_line(row))
 
 
-def _print_head(found: dict[str, Any], table: report.Table, works: Sequence[Work]) -> None:
+def _print_head(
+    found: dict[str, Any], table: report.Table, works: Sequence[Work], targets: bool
+) -> None:
     settings = found["settings"]
     print(f"{machine.summary(found['machine'])}, {settings['dtype']}")
     if machine.is_busy(found["machine"]):
         load, cores = (found["machine"][key] for key in ("load_at_start", "cores"))
         print(f"Other programs were busy (load {load} on {cores} cores): expect a wide spread.")
-    print(report.legend(any(work.hidden_size >= 256 for work in works), settings["peers"]))
+    has_gemm = any(work.hidden_size >= 256 for work in works)
+    print(report.legend(has_gemm, settings["peers"], targets))
     print(f"\n{table.header()}", flush=True)
 
 
-def _print_failures(found: dict[str, Any]) -> None:
+def _print_end(found: dict[str, Any], targets: bool) -> None:
     for line in report.failures(found["rows"]):
         print(f"Failed: {line}")
+    if targets:
+        print("", *aims.summary(found["rows"]), sep="\n")
 
 
 def _print_again(found: dict[str, Any], targets: bool) -> None:
     works = [Work(**row["work"]) for row in found["rows"]]
     settings = found["settings"]
     table = report.Table(works, settings["peers"], settings["device"] == "cuda", targets)
-    _print_head(found, table, works)
+    _print_head(found, table, works, targets)
     for row in found["rows"]:
         print(table.row(row))
     for row in found["memory"]:
@@ -288,7 +368,7 @@ def _draw(found: dict[str, Any], path: Path) -> bool:
     if chart.missing():
         print(f"No chart: {chart.missing()}.", file=sys.stderr)
         return False
-    if not any(report.ratio_quartiles(row) for row in found["rows"]):
+    if not any(ratio(row) for row in found["rows"]):
         print("No chart: no row was measured.", file=sys.stderr)
         return False
     for file in chart.draw_comparison(found, path):
@@ -306,12 +386,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except ValueError as error:
             parser.error(str(error))
         _print_again(found, options.targets)
-        _print_failures(found)
+        _print_end(found, options.targets)
         return 0 if _draw(found, options.draw) else 1
     has_cuda = torch.cuda.is_available()
     if options.device == "cuda" and not has_cuda:
         parser.error("--device cuda: torch finds no GPU")
     device = torch.device("cuda" if has_cuda and options.device != "cpu" else "cpu")
+    if options.targets and device.type == "cuda":
+        parser.error("--targets: the aims are for a CPU; give --device cpu")
+    if options.seconds is not None and options.seconds <= 0:
+        parser.error("--seconds must be positive")
     try:
         works = _chosen_works(options)
         results.check_writable(options.out)
@@ -320,9 +404,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         found = run(options, works, device)
     except KeyboardInterrupt:
-        print(f"\nInterrupted. What was measured is in {options.out}", file=sys.stderr)
+        print(
+            f"\nInterrupted. What was measured is in {options.out}; --resume goes on with it.",
+            file=sys.stderr,
+        )
         return 130
-    _print_failures(found)
+    except OtherRunError as error:
+        parser.error(str(error))
+    _print_end(found, options.targets)
     print(f"\nWrote {options.out} after {found['seconds']:.0f} s")
     _draw(found, options.out)
     return 0

@@ -14,7 +14,7 @@ import onnx_layer
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
-from work import SEED, Work
+from work import CELLS, SEED, Cell, Work
 
 import rotcell
 from rotcell import reference
@@ -36,6 +36,7 @@ class Task:
     """Work for one cell in one pass, and where it runs."""
 
     work: Work
+    #: One of work.CELLS.
     cell: str
     passes: str
     threads: int
@@ -46,6 +47,11 @@ class Task:
     def train(self) -> bool:
         """Whether gradients are computed."""
         return self.passes == "train"
+
+    @property
+    def traits(self) -> Cell:
+        """What goes with the cell."""
+        return CELLS[self.cell]
 
 
 @dataclass(frozen=True)
@@ -79,17 +85,20 @@ def build(task: Task, peers: Sequence[str], limits: Limits) -> dict[str, Functio
 
 
 def _takes_part(peer: str, task: Task, limits: Limits) -> bool:
-    is_sequence = task.work.form == "padded"
+    """Whether a peer can run a row; layers without a rotation meet onnxruntime only."""
+    is_simple = task.work.is_simple
     most_threads = task.threads == limits.most_threads
+    if peer == ONNX:
+        on_cpu = task.device.type == "cpu" and task.dtype == torch.float32
+        return is_simple and on_cpu and not task.train
+    if not task.traits.rotates:
+        return False
     if peer == REFERENCE:
         return True
     if peer == COMPILED:
-        return is_sequence and most_threads and task.work.steps <= limits.compiled_steps
-    if task.dtype != torch.float32 or not is_sequence:
-        return False
-    if peer == JAX:
-        return most_threads and (task.device.type == "cpu" or _jax_has_gpu())
-    return not task.train and task.device.type == "cpu"
+        return is_simple and most_threads and task.work.steps <= limits.compiled_steps
+    can_run = task.device.type == "cpu" or _jax_has_gpu()
+    return is_simple and most_threads and task.dtype == torch.float32 and can_run
 
 
 def _jax_has_gpu() -> bool:
@@ -98,23 +107,26 @@ def _jax_has_gpu() -> bool:
     return bool(jax.default_backend() == "gpu")
 
 
-def make_layer(task: Task, rotating: bool) -> nn.Module:
-    """Make the layer or cell of rotcell or torch.nn, with the same random weights every time."""
+def make_layer(task: Task, source: str) -> nn.Module:
+    """Make the layer or cell of ROTCELL or TORCH, with the same random weights every time."""
     torch.manual_seed(SEED)
-    name = task.cell + ("Cell" if task.work.form == "cell" else "")
-    kind = getattr(rotcell, f"Rot{name}") if rotating else getattr(nn, name)
-    layer: nn.Module = kind(
-        task.work.input_size, task.work.hidden_size, device=task.device, dtype=task.dtype
-    )
+    work = task.work
+    options: dict[str, Any] = {"device": task.device, "dtype": task.dtype}
+    suffix = "Cell"
+    if work.form != "cell":
+        options |= {"num_layers": work.layers, "bidirectional": work.directions == 2}
+        suffix = ""
+    module, name = (rotcell, task.cell) if source == ROTCELL else (nn, task.traits.torch)
+    layer: nn.Module = getattr(module, name + suffix)(work.input_size, work.hidden_size, **options)
     return layer.train(task.train)
 
 
 def _rotcell(task: Task) -> Function:
-    return _pass_over(task, make_layer(task, rotating=True))
+    return _pass_over(task, make_layer(task, ROTCELL))
 
 
 def _torch(task: Task) -> Function:
-    return _pass_over(task, make_layer(task, rotating=False))
+    return _pass_over(task, make_layer(task, TORCH))
 
 
 def _reference(task: Task) -> Function:
@@ -128,19 +140,19 @@ def _reference(task: Task) -> Function:
 
 
 def _compiled(task: Task) -> Function:
-    layer = make_layer(task, rotating=True)
-    function = getattr(reference, f"rot_{task.cell.lower()}")
-    states = {"LSTM": 2, "GRU": 1}[task.cell]
+    layer = make_layer(task, ROTCELL)
+    cell = reference.CELLS[task.traits.reference]
     work = task.work
     # Forgets what it compiled for other rows, so that each shows the whole time it takes.
     torch._dynamo.reset()
     torch.compiler.config.force_disable_caches = True
     warnings.filterwarnings("ignore", message="dynamo_pgo force disabled")
-    compiled = torch.compile(function, dynamic=False)
+    compiled = torch.compile(cell.sequence, dynamic=False)
 
     def run_layer(x: Tensor) -> Tensor:
-        zeros = [x.new_zeros(work.batch, work.hidden_size) for _ in range(states)]
-        out: Tensor = compiled(x.flatten(0, 1), *zeros, *layer.parameters())[0]
+        zeros = [x.new_zeros(work.batch, work.hidden_size) for _ in cell.states]
+        weights = reference.Weights(*layer.parameters())
+        out: Tensor = compiled(x.flatten(0, 1), zeros, weights)[0]
         return out.view(work.steps, work.batch, work.hidden_size)
 
     return _pass_over(task, layer, run_layer)
@@ -155,7 +167,7 @@ def _pass_over(
     if task.work.form == "cell":
         shape = (task.work.batch, task.work.hidden_size)
         zeros = torch.zeros(shape, device=task.device, dtype=task.dtype)
-        arguments = (x, (zeros, zeros) if task.cell == "LSTM" else zeros)
+        arguments = (x, (zeros, zeros) if task.traits.torch == "LSTM" else zeros)
     run = run_layer or layer
 
     def forward() -> Tensor:
@@ -174,7 +186,8 @@ def _pass_over(
 
     leaf = x.data if isinstance(x, PackedSequence) else x
     wanted = [leaf, *layer.parameters()]
-    grad = torch.randn(*leaf.shape[:-1], task.work.hidden_size).to(leaf)
+    features = task.work.directions * task.work.hidden_size
+    grad = torch.randn(*leaf.shape[:-1], features).to(leaf)
 
     def train() -> None:
         torch.autograd.grad(forward(), wanted, grad)
@@ -183,17 +196,22 @@ def _pass_over(
 
 
 def _jax(task: Task) -> Function:
-    x, layer = task.work.make_input(torch.device("cpu"), task.dtype, False), make_layer(task, True)
+    x, layer = (
+        task.work.make_input(torch.device("cpu"), task.dtype, False),
+        make_layer(task, ROTCELL),
+    )
     assert isinstance(x, Tensor)
     weights = [weight.detach().cpu().numpy() for weight in layer.parameters()]
     grad = np.ones((*x.shape[:-1], task.work.hidden_size), np.float32)
-    return jax_scan.make_function(task.cell, task.train, x.numpy(), grad, weights)
+    return jax_scan.make_function(task.traits.torch, task.train, x.numpy(), grad, weights)
 
 
 def _onnx(task: Task) -> Function:
     x = task.work.make_input(task.device, task.dtype, requires_grad=False)
     assert isinstance(x, Tensor)
-    return onnx_layer.make_function(task.cell, x.numpy(), task.work.hidden_size, task.threads)
+    return onnx_layer.make_function(
+        task.traits.torch, x.numpy(), task.work.hidden_size, task.threads
+    )
 
 
 def _gemm(task: Task) -> Function:

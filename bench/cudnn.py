@@ -28,7 +28,7 @@ class Gpu:
 
 
 def algorithm(cell: str, work: Work, dtype: torch.dtype, gpu: Gpu, forward: bool) -> str:
-    """Name the algorithm for one layer in one direction, forward or backward."""
+    """Name the algorithm for an nn.LSTM or nn.GRU (cell: "LSTM", "GRU"), forward or backward."""
     if work.form == "packed":
         return STANDARD
     small = 192 if forward else 128
@@ -40,7 +40,8 @@ def algorithm(cell: str, work: Work, dtype: torch.dtype, gpu: Gpu, forward: bool
 
 
 def _sizes_persist(work: Work) -> bool:
-    return work.hidden_size <= 1024 and work.hidden_size % 128 == 0 and work.input_size % 128 == 0
+    fits = work.hidden_size <= 1024 and work.hidden_size % 128 == 0 and work.input_size % 128 == 0
+    return fits and work.layers == 1 and work.directions == 1
 
 
 def _gpu_persists(cell: str, work: Work, gpu: Gpu) -> bool:

@@ -22,7 +22,7 @@ import results
 import torch
 from contestants import COMPARED, Limits, Task
 from timing import Effort, measure
-from work import CELLS, PASSES, Work
+from work import PASSES, ROTATING, Work
 
 KIND = "growth"
 DEFAULT_OUT = Path(__file__).resolve().parent / "out" / "growth.json"
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     results.save(options.out, found)
     for axis, values in axes.items():
         works = {value: _work(axis, value, centre) for value in values}
-        for cell in CELLS:
+        for cell in ROTATING:
             tasks = {
                 value: Task(work, cell, options.passes, options.threads, device, dtype)
                 for value, work in works.items()
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                     {"axis": axis, "value": value, "cell": cell, "timings": timings}
                 )
                 shown = [f"{name} {1e3 * timings[name]['median_s']:9.3f} ms" for name in COMPARED]
-                print(f"{works[value].label():26}  {cell:4}  {'  '.join(shown)}", flush=True)
+                print(f"{works[value].label():26}  {cell:7}  {'  '.join(shown)}", flush=True)
         found["exponents"][axis] = _exponents(found["points"], axis)
         results.save(options.out, found)
     return found
@@ -141,7 +141,7 @@ def _measure_together(
 
 def _exponents(points: Sequence[dict[str, Any]], axis: str) -> dict[str, dict[str, float]]:
     exponents: dict[str, dict[str, float]] = {}
-    for cell in CELLS:
+    for cell in ROTATING:
         chosen = [point for point in points if point["axis"] == axis and point["cell"] == cell]
         exponents[cell] = {
             name: fitted_exponent(

@@ -4,56 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+import aims
 from contestants import GEMM, GEMM_SIZE, PEERS, ROTCELL, TORCH, gemm_flops
-from timing import quartiles
-from work import Work
-
-Row = Mapping[str, Any]
-
-#: What issue 3 aims at: time over the peer's, for LSTM train, LSTM infer, GRU train, GRU infer.
-TARGETS = {
-    "paper": (0.6, 0.6, 0.3, 0.4),
-    "long": (0.6, 0.6, 0.3, 0.4),
-    "h128": (0.85, 0.85, 0.45, 0.55),
-    "h256": (0.95, 0.95, 0.7, 0.75),
-    "h512": (1.0, 1.0, 0.85, 0.9),
-    "h1024": (1.0, 1.0, 0.85, 0.9),
-    "latency-50": (0.4, 0.4, 0.15, 0.3),
-    "latency-256": (0.4, 0.4, 0.15, 0.3),
-    "packed-paper": (0.35, 0.45, 0.25, 0.4),
-    "packed-h256": (0.55, 0.75, 0.5, 0.7),
-}
-
-
-def median(row: Row, name: str) -> float | None:
-    """Seconds a call of one contestant, if it was measured."""
-    value: float | None = row["timings"].get(name, {}).get("median_s")
-    return value
-
-
-def ratio_quartiles(row: Row) -> tuple[float, float, float] | None:
-    """Quartiles of rotcell's time over torch's, taken round by round: below 1 is faster."""
-    samples = [row["timings"][name]["samples_s"] for name in (ROTCELL, TORCH)]
-    if not all(samples):
-        return None
-    return quartiles([own / peer for own, peer in zip(*samples, strict=True)])
-
-
-def peer_ratio(row: Row, peer: str) -> float | None:
-    """Median time of a peer, which may sit out rounds, over that of torch's layer."""
-    own, torch_own = median(row, peer), median(row, TORCH)
-    return None if own is None or torch_own is None else own / torch_own
-
-
-def gemm_fraction(row: Row, name: str) -> float | None:
-    """Operations a second in the matrix products, over those of the square product."""
-    own, gemm = median(row, name), median(row, GEMM)
-    if own is None or gemm is None:
-        return None
-    flops = Work(**row["work"]).flops(row["cell"], row["pass"], rotating=name == ROTCELL)
-    return (flops / own) / (gemm_flops() / gemm)
+from ratios import Row, gemm_fraction, median, of_medians, ratio
+from timing import CONFIDENCE
+from work import CELLS, Work
 
 
 def _milliseconds(row: Row, name: str) -> str:
@@ -70,13 +26,8 @@ def _digits(value: float) -> str:
     return f"{value:.{decimals}f}"
 
 
-def _ratio_with_quartiles(row: Row) -> str:
-    found = ratio_quartiles(row)
-    return "" if found is None else "{1:.2f} ({0:.2f}-{2:.2f})".format(*found)
-
-
 def _peer_ratio_text(row: Row, peer: str) -> str:
-    value = peer_ratio(row, peer)
+    value = of_medians(row, peer)
     timing = row["timings"].get(peer, {})
     if value is None:
         return "failed" if "error" in timing else ""
@@ -95,23 +46,15 @@ def _fractions(row: Row) -> str:
     return f"{shown} of {gemm_flops() / gemm / 1e9:.0f}"
 
 
-def _target(row: Row) -> str:
-    targets = TARGETS.get(row["work"]["name"])
-    if targets is None:
-        return ""
-    index = 2 * (row["cell"] == "GRU") + (row["pass"] == "infer")
-    return f"{targets[index]:.2f}"
-
-
 class Table:
     """Columns of fixed width, so that a row can be printed as soon as it is measured."""
 
     def __init__(self, works: Sequence[Work], peers: Sequence[str], cuda: bool, targets: bool):
         widest = max((len(work.label()) for work in works), default=0)
-        columns = [("threads", 7), ("work", widest), ("cell", 4), ("pass", 5)]
+        columns = [("threads", 7), ("work", widest), ("cell", max(map(len, CELLS))), ("pass", 5)]
         columns += [("rotcell ms (quartiles)", 22), ("torch ms (quartiles)", 22)]
         columns += [("rotcell/torch", 16)]
-        columns += [("target", 6)] if targets else []
+        columns += [("aim", 22)] if targets else []
         columns += (
             [("of gemm, GFLOP/s", 18)] if any(work.hidden_size >= 256 for work in works) else []
         )
@@ -133,8 +76,8 @@ class Table:
             "pass": row["pass"],
             "rotcell ms (quartiles)": _milliseconds(row, ROTCELL),
             "torch ms (quartiles)": _milliseconds(row, TORCH),
-            "rotcell/torch": _ratio_with_quartiles(row),
-            "target": _target(row),
+            "rotcell/torch": str(ratio(row) or ""),
+            "aim": aims.verdict(row),
             "of gemm, GFLOP/s": _fractions(row),
             "cuDNN runs": row.get("cudnn") or "",
         }
@@ -145,12 +88,17 @@ class Table:
         return "  ".join(f"{cells[name]:{width}}" for name, width in self._columns).rstrip()
 
 
-def legend(gemm: bool, peers: Sequence[str]) -> str:
+def legend(gemm: bool, peers: Sequence[str], targets: bool) -> str:
     """Explain the columns that need it."""
     lines = [
         "torch is nn.LSTM or nn.GRU (cells: nn.LSTMCell, nn.GRUCell). ms: median of the rounds.",
-        "rotcell/torch: median of the rounds' ratios (quartiles); below 1, rotcell is faster.",
+        f"rotcell/torch: median of the rounds' ratios ({100 * CONFIDENCE:.0f} % confidence "
+        "interval of that median); below 1, rotcell is faster.",
     ]
+    if targets:
+        lines.append(
+            "aim: what rotcell/torch should be at most; ? means that the interval holds it."
+        )
     if peers:
         note = " (seconds to compile)" if "compiled" in peers else ""
         lines.append(f"{', '.join(peers)}: time over torch's{note}.")
@@ -179,7 +127,7 @@ def memory_line(row: Row) -> str:
     quotient = f"{own / peer:.2f}" if peer else "-"
     label = Work(**row["work"]).label()
     return (
-        f"{row['threads']:7}  {label:32}  {row['cell']:4}  "
+        f"{row['threads']:7}  {label:40}  {row['cell']:10}  "
         f"rotcell {own:8.1f} MiB  torch {peer:8.1f} MiB  rotcell/torch {quotient}"
     )
 

@@ -17,6 +17,8 @@ import torch
 SHORTEST_SAMPLE_S = 1e-3
 #: Longer calls are warm after the second one, shorter ones after the third.
 LONG_CALL_S = 0.1
+#: Of the intervals that are reported.
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,22 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
         return values[0], values[0], values[0]
     q1, median, q3 = statistics.quantiles(values, n=4, method="inclusive")
     return q1, median, q3
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Give a confidence interval of the median, of CONFIDENCE, whatever the distribution.
+
+    From the k-th smallest value to the k-th largest: the median lies outside only if fewer than k
+    of the values fell on one side of it, which is as likely as so few heads in tosses of a coin.
+    Too few values for the confidence (five or less) give their whole range.
+    """
+    count = len(values)
+    outside, k = 0.0, 0
+    while 2 * (outside := outside + math.comb(count, k) * 0.5**count) <= 1 - CONFIDENCE:
+        k += 1
+    ordered = sorted(values)
+    k = max(k, 1)
+    return ordered[k - 1], ordered[-k]
 
 
 def plan_counts(

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
-#: The recurrent cells: RotLSTM runs against nn.LSTM, RotGRU against nn.GRU.
-CELLS = ("LSTM", "GRU")
+
+class Cell(NamedTuple):
+    """What goes with a layer of rotcell."""
+
+    #: Its name in rotcell.reference.CELLS.
+    reference: str
+    #: The layer of torch.nn that it is measured beside.
+    torch: str
+    rotates: bool
+
+
+#: The layers of rotcell that are measured.
+CELLS = {
+    "RotLSTM": Cell("rot_lstm", "LSTM", rotates=True),
+    "LSTM": Cell("lstm", "LSTM", rotates=False),
+    "RotGRU": Cell("rot_gru", "GRU", rotates=True),
+    "ClassicGRU": Cell("classic_gru", "GRU", rotates=False),
+}
+ROTATING = [name for name, cell in CELLS.items() if cell.rotates]
 #: Training is forward and backward, with gradients of the input and the weights.
 PASSES = ("train", "infer")
 
 SEED = 0
-_GATES_OF_TORCH = {"LSTM": 4, "GRU": 3}
 
 
 @dataclass(frozen=True)
 class Work:
-    """A sequence to run through one layer, or a single step to run through a cell."""
+    """A sequence to run through a layer, or a single step to run through a cell."""
 
     name: str
     batch: int
@@ -31,6 +47,8 @@ class Work:
     #: "padded": all rows have all steps; "packed": lengths uniform in 1..steps; "cell": one step
     #: of RotLSTMCell, nn.LSTMCell and so on.
     form: str = "padded"
+    layers: int = 1
+    directions: int = 1
 
     def label(self) -> str:
         """Describe the sizes in a few words."""
@@ -41,14 +59,22 @@ class Work:
             sizes += f"H {self.hidden_size}"
         else:
             sizes += f"in {self.input_size}, H {self.hidden_size}"
-        return f"packed, {sizes}" if self.form == "packed" else sizes
+        kinds = ["packed"] * (self.form == "packed")
+        kinds += [f"{self.layers} layers"] * (self.layers > 1)
+        kinds += ["bidirectional"] * (self.directions > 1)
+        return ", ".join([*kinds, sizes])
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether it is one layer in one direction over rows of the same length."""
+        return self.form == "padded" and self.layers == self.directions == 1
 
     def packed(self) -> Work:
         """Give the same sizes with packed input."""
         if self.form == "cell":
             raise ValueError(f"{self.name} is a single step, which cannot be packed")
         name = self.name if self.form == "packed" else f"packed-{self.name}"
-        return Work(**{**self.to_json(), "name": name, "form": "packed"})
+        return replace(self, name=name, form="packed")
 
     def lengths(self) -> Tensor:
         """Give the length of each row, the same ones every time."""
@@ -61,11 +87,16 @@ class Work:
         """Count the steps of all rows."""
         return int(self.lengths().sum())
 
-    def flops(self, cell: str, passes: str, rotating: bool) -> int:
-        """Count the operations in the matrix products; a backward pass has twice a forward's."""
-        rows = _GATES_OF_TORCH[cell] * self.hidden_size
-        rows += self.hidden_size // 2 if rotating else 0
-        forward = 2 * self.tokens() * rows * (self.input_size + self.hidden_size)
+    def flops(self, rows: int, passes: str) -> int:
+        """Count the operations in the matrix products; a backward pass has twice a forward's.
+
+        Args:
+            rows: of each weight.
+            passes: "train" or "infer".
+        """
+        columns = self.input_size + self.hidden_size
+        columns += (self.layers - 1) * (self.directions + 1) * self.hidden_size
+        forward = 2 * self.tokens() * self.directions * rows * columns
         return forward * (3 if passes == "train" else 1)
 
     def make_input(
@@ -100,9 +131,13 @@ TABLE = {
         Work("h512", 64, 50, 512, 512),
         Work("h1024", 32, 25, 1024, 1024),
         Work("latency-50", 1, 200, 50, 50),
-        Work("latency-256", 1, 200, 256, 256),
+        Work("latency-256", 1, 100, 256, 256),
         _PAPER.packed(),
         _MIDDLE.packed(),
+        replace(_PAPER, name="bidirectional-paper", directions=2),
+        replace(_MIDDLE, name="bidirectional-h256", directions=2),
+        replace(_PAPER, name="two-layers-paper", layers=2),
+        replace(_MIDDLE, name="two-layers-h256", layers=2),
         Work("cell-50", 1, 1, 50, 50, form="cell"),
     )
 }

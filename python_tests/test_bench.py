@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
+import os
+import random
 import subprocess
 import sys
 import time
@@ -12,18 +15,24 @@ from pathlib import Path
 import pytest
 import torch
 
+import rotcell
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
 
+import aims
+import busy
 import chart
 import compare
 import contestants
 import growth
 import memory
+import readme
 import report
 import results
 from cudnn import PERSIST_STATIC, PERSIST_STATIC_SMALL_H, STANDARD, Gpu, algorithm, algorithms
-from timing import Effort, measure, plan_counts, plan_rounds, quartiles
-from work import TABLE, Work, parse
+from ratios import gemm_fraction, of_medians, ratio
+from timing import Effort, measure, median_interval, plan_counts, plan_rounds, quartiles
+from work import CELLS, PASSES, TABLE, Work, parse
 
 BENCH = Path(compare.__file__).parent
 CPU = torch.device("cpu")
@@ -53,6 +62,23 @@ class TestTiming:
     def test_quartiles(self):
         assert quartiles([5.0, 1.0, 2.0, 4.0, 3.0]) == (2.0, 3.0, 4.0)
         assert quartiles([7.0]) == (7.0, 7.0, 7.0)
+
+    # Ranks k and n + 1 - k of the classical tables of the sign test, two-sided 5 %.
+    @pytest.mark.parametrize(
+        ("count", "rank"), [(1, 1), (5, 1), (6, 1), (9, 2), (11, 2), (12, 3), (25, 8), (100, 40)]
+    )
+    def test_interval_of_the_median(self, count, rank):
+        values = [float(value) for value in range(1, count + 1)]
+        shuffled = random.Random(count).sample(values, count)
+        assert median_interval(shuffled) == (rank, count + 1 - rank)
+
+    def test_interval_holds_the_median_as_often_as_it_says(self):
+        draws = random.Random(0)
+        held = 0
+        for _ in range(2000):
+            low, high = median_interval([draws.expovariate(1.0) for _ in range(20)])
+            held += low <= math.log(2) <= high
+        assert 0.945 <= held / 2000 <= 0.975  # exactly 0.9586 with 20 values
 
     def test_compared_functions_run_in_every_round(self):
         counts = plan_counts({"a": 0.1, "b": 0.1, "slow": 2.0}, ["a", "b"], Effort(4.0, 3))
@@ -108,7 +134,15 @@ class TestWork:
     def test_table_has_the_rows_that_were_promised(self):
         assert TABLE["paper"] == Work("paper", 32, 68, 100, 50)
         assert TABLE["packed-h256"] == Work("packed-h256", 64, 100, 256, 256, form="packed")
-        assert set(report.TARGETS) == set(TABLE) - {"cell-50"}
+        assert TABLE["two-layers-paper"] == Work("two-layers-paper", 32, 68, 100, 50, layers=2)
+        assert {name for name, work in TABLE.items() if work.directions == 2} == {
+            "bidirectional-paper",
+            "bidirectional-h256",
+        }
+
+    def test_labels(self):
+        work = Work("row", 2, 3, 4, 4, form="packed", layers=2, directions=2)
+        assert work.label() == "packed, 2 layers, bidirectional, B 2, T 3, H 4"
 
     def test_sizes_are_read(self):
         assert parse("32x68x100x50") == Work("32x68x100x50", 32, 68, 100, 50)
@@ -129,8 +163,15 @@ class TestWork:
 
     def test_operations(self):
         work = parse("2x3x4x6")
-        assert work.flops("LSTM", "infer", rotating=False) == 2 * (2 * 3) * 24 * (4 + 6)
-        assert work.flops("LSTM", "train", rotating=True) == 3 * 2 * (2 * 3) * 27 * (4 + 6)
+        assert work.flops(24, "infer") == 2 * (2 * 3) * 24 * (4 + 6)
+        assert work.flops(27, "train") == 3 * 2 * (2 * 3) * 27 * (4 + 6)
+
+    @pytest.mark.parametrize("directions", [1, 2])
+    def test_operations_are_those_of_the_weights(self, directions):
+        work = Work("row", 2, 3, 4, 6, layers=3, directions=directions)
+        layer = torch.nn.LSTM(4, 6, num_layers=3, bidirectional=directions == 2, bias=False)
+        weights = sum(weight.numel() for weight in layer.parameters())
+        assert work.flops(4 * 6, "infer") == 2 * (2 * 3) * weights
 
 
 A100, RTX_3090, V100, T4 = Gpu(8, 0, 108), Gpu(8, 6, 82), Gpu(7, 0, 80), Gpu(7, 5, 40)
@@ -182,6 +223,11 @@ class TestCudnnAlgorithm:
     def test_packed_input_never_persists(self, shape):
         assert algorithm("LSTM", parse(shape).packed(), torch.float16, A100, True) == STANDARD
 
+    @pytest.mark.parametrize("more", [{"layers": 2}, {"directions": 2}])
+    def test_larger_sizes_persist_in_one_layer_and_direction_only(self, more):
+        work = Work("row", 64, 100, 256, 256, **more)
+        assert algorithm("LSTM", work, torch.float16, A100, True) == STANDARD
+
     def test_training_names_both_directions_if_they_differ(self):
         both = algorithms("LSTM", parse("32x9x64x160"), torch.float32, A100, "train")
         assert both == "PERSIST_STATIC_SMALL_H, backward STANDARD"
@@ -191,39 +237,78 @@ class TestCudnnAlgorithm:
 
 
 class TestContestants:
-    @pytest.mark.parametrize("cell", ["LSTM", "GRU"])
-    @pytest.mark.parametrize("passes", ["train", "infer"])
-    @pytest.mark.parametrize("form", ["padded", "packed", "cell"])
-    def test_all_forms_of_work_run(self, cell, passes, form):
-        work = Work("tiny", 2, 1 if form == "cell" else 3, 4, 6, form)
+    @pytest.mark.parametrize("cell", CELLS)
+    @pytest.mark.parametrize("passes", PASSES)
+    @pytest.mark.parametrize(
+        "work",
+        [
+            Work("padded", 2, 3, 4, 6),
+            Work("packed", 2, 3, 4, 6, form="packed"),
+            Work("cell", 2, 1, 4, 6, form="cell"),
+            Work("deep", 2, 3, 4, 6, layers=2, directions=2),
+        ],
+        ids=lambda work: work.name,
+    )
+    def test_all_forms_of_work_run(self, cell, passes, work):
         task = contestants.Task(work, cell, passes, 1, CPU, torch.float64)
         functions = contestants.build(task, ["reference"], contestants.Limits(0, 1))
-        assert list(functions) == ["rotcell", "torch", "reference"]
+        expected = ["rotcell", "torch"] + ["reference"] * CELLS[cell].rotates
+        assert list(functions) == expected
         for function in functions.values():
             function()
+
+    @pytest.mark.parametrize("cell", CELLS)
+    def test_layers_are_those_of_the_row(self, cell):
+        work = Work("deep", 2, 3, 4, 6, layers=2, directions=2)
+        task = contestants.Task(work, cell, "train", 1, CPU, torch.float32)
+        own = contestants.make_layer(task, contestants.ROTCELL)
+        torchs = contestants.make_layer(task, contestants.TORCH)
+        assert type(own) is getattr(rotcell, cell)
+        assert type(torchs) is getattr(torch.nn, CELLS[cell].torch)
+        assert own._cell is rotcell.reference.CELLS[CELLS[cell].reference]
+        for layer in (own, torchs):
+            assert (layer.num_layers, layer.bidirectional) == (2, True)
+
+    def test_who_takes_part(self):
+        limits = contestants.Limits(compiled_steps=3, most_threads=2)
+
+        def peers(work: Work, cell: str = "RotLSTM", passes: str = "infer", threads: int = 2):
+            task = contestants.Task(work, cell, passes, threads, CPU, torch.float32)
+            return [p for p in contestants.PEERS if contestants._takes_part(p, task, limits)]
+
+        simple = Work("row", 2, 3, 4, 6)
+        assert peers(simple) == ["reference", "compiled", "jax", "onnxruntime"]
+        assert peers(simple, passes="train") == ["reference", "compiled", "jax"]
+        assert peers(simple, threads=1) == ["reference", "onnxruntime"]
+        assert peers(simple, cell="LSTM") == ["onnxruntime"]
+        assert peers(Work("row", 2, 4, 4, 6)) == ["reference", "jax", "onnxruntime"]
+        assert peers(Work("row", 2, 3, 4, 6, layers=2)) == ["reference"]
+        assert peers(simple.packed()) == ["reference"]
 
     def test_square_product_is_measured_beside_large_training(self):
         limits = contestants.Limits(0, 1)
         for passes, hidden, expected in [("train", 256, True), ("train", 255, False)]:
             work = Work("row", 1, 1, 2, hidden)
-            task = contestants.Task(work, "LSTM", passes, 1, CPU, torch.float32)
+            task = contestants.Task(work, "RotLSTM", passes, 1, CPU, torch.float32)
             assert ("gemm" in contestants.build(task, [], limits)) == expected
 
     @needs_jax
-    @pytest.mark.parametrize("cell", ["LSTM", "GRU"])
+    @pytest.mark.parametrize("cell", ["RotLSTM", "RotGRU"])
     def test_jax_computes_what_rotcell_does(self, cell):
         import jax_scan
 
         work = Work("odd", 3, 5, 4, 7)
         task = contestants.Task(work, cell, "train", 1, CPU, torch.float32)
-        layer = contestants.make_layer(task, rotating=True)
+        layer = contestants.make_layer(task, contestants.ROTCELL)
         x = work.make_input(CPU, torch.float32, requires_grad=True)
         grad = torch.randn(5, 3, 7)
         expected = layer(x)[0]
         expected_grads = torch.autograd.grad(expected, [x, *layer.parameters()], grad)
 
         weights = [weight.detach().numpy() for weight in layer.parameters()]
-        run = jax_scan.make_function(cell, True, x.detach().numpy(), grad.numpy(), weights)
+        run = jax_scan.make_function(
+            CELLS[cell].torch, True, x.detach().numpy(), grad.numpy(), weights
+        )
         out, grads = run()
         for found, wanted in zip((out, *grads), (expected, *expected_grads), strict=True):
             found = torch.tensor(found.tolist())
@@ -234,6 +319,7 @@ class TestCompare:
     def test_command_line_writes_json_and_chart(self, tmp_path):
         out = tmp_path / "new" / "tiny.json"
         command = [sys.executable, str(BENCH / "compare.py"), "--quick", "--shapes", TINY]
+        command += ["--cells", "RotLSTM,ClassicGRU", "--seconds", "0.01"]
         command += ["--threads", "1", "--peers", "reference", "--out", str(out)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
         assert done.returncode == 0, done.stderr
@@ -243,9 +329,15 @@ class TestCompare:
         assert found["finished"]
         assert {"cpu", "cores", "instruction_set", "versions", "commit"} <= set(found["machine"])
         rows = [(row["cell"], row["pass"], row["threads"]) for row in found["rows"]]
-        assert rows == [(c, p, 1) for c in ("LSTM", "GRU") for p in ("train", "infer")]
+        expected = [(cell, passes, 1) for cell in ("RotLSTM", "ClassicGRU") for passes in PASSES]
+        assert rows == expected
         for row in found["rows"]:
-            assert set(row["timings"]) == {"rotcell", "torch", "reference"}
+            expected = {"rotcell", "torch"} | (
+                {"reference"} if CELLS[row["cell"]].rotates else set()
+            )
+            assert set(row["timings"]) == expected
+            shown = row["ratio"]
+            assert shown["low"] <= shown["median"] <= shown["high"]
             for timing in row["timings"].values():
                 assert timing["q1_s"] <= timing["median_s"] <= timing["q3_s"]
                 assert quartiles(timing["samples_s"])[1] == timing["median_s"]
@@ -260,7 +352,7 @@ class TestCompare:
             tmp_path / "a.json", "--shapes", TINY, "--packed", "--peers", "none",
             "--dtype", "float64", "--targets",
         )  # fmt: skip
-        assert [row["work"]["form"] for row in found["rows"]] == ["packed"] * 4
+        assert [row["work"]["form"] for row in found["rows"]] == ["packed"] * 2 * len(CELLS)
         assert found["settings"]["dtype"] == "float64"
         assert "packed, B 2, T 3" in capsys.readouterr().out
 
@@ -278,11 +370,40 @@ class TestCompare:
         assert out.count("Failed: reference, B 2, T 3, in 4, H 6") == 4
         assert "RuntimeError: out of order" in out
 
+    @pytest.mark.usefixtures("in_haste")
+    def test_an_interrupted_run_goes_on(self, tmp_path, capsys, monkeypatch):
+        out, measured = tmp_path / "a.json", []
+        run_row = compare.run_row
+
+        def run_until_interrupted(task: contestants.Task, *rest: object) -> dict:
+            if len(measured) == 1:
+                raise KeyboardInterrupt
+            measured.append(task.passes)
+            return run_row(task, *rest)
+
+        monkeypatch.setattr(compare, "run_row", run_until_interrupted)
+        arguments = ["--quick", "--threads", "1", "--shapes", TINY, "--cells", "LSTM"]
+        arguments += ["--peers", "none", "--out", str(out), "--resume"]
+        assert compare.main(arguments) == 130
+        first = results.load(out, "compare")["rows"]
+        monkeypatch.setattr(compare, "run_row", run_row)
+        assert compare.main(arguments) == 0
+        found = results.load(out, "compare")
+        assert found["rows"][:1] == first
+        assert [row["pass"] for row in found["rows"]] == ["train", "infer"]
+
+        with pytest.raises(SystemExit):
+            compare.main([*arguments, "--dtype", "float64"])
+        assert "has other settings" in capsys.readouterr().err
+        assert results.load(out, "compare") == found
+
     @needs_matplotlib
     @pytest.mark.usefixtures("in_haste")
     def test_drawing_again_gives_the_same_chart_and_table(self, tmp_path, capsys):
         out = tmp_path / "a.json"
-        compare_tiny(out, "--shapes", f"{TINY},cell-50", "--peers", "none")
+        compare_tiny(
+            out, "--shapes", f"{TINY},cell-50", "--peers", "none", "--cells", "RotGRU,LSTM"
+        )
         first = capsys.readouterr().out
         png = out.with_suffix(".png").read_bytes()
         svg = out.with_suffix(".svg").read_bytes()
@@ -303,6 +424,8 @@ class TestCompare:
             (["--threads", "0"], "not a list of numbers of threads"),
             (["--threads", "two"], "not a list of numbers of threads"),
             (["--peers", "tensorflow"], "unknown peer 'tensorflow'"),
+            (["--cells", "GRU"], "unknown cell 'GRU'"),
+            (["--seconds", "0"], "--seconds must be positive"),
             (["--dtype", "int8"], "invalid choice"),
             (["--draw", "/nowhere.json"], "cannot read /nowhere.json: No such file"),
             (["--out", "/dev/null/a.json"], "cannot write /dev/null/a.json"),
@@ -342,27 +465,154 @@ class TestCompare:
         assert list(tmp_path.iterdir()) == [path]
 
 
-def test_rate_is_a_part_of_the_square_products():
-    work = Work("row", 2, 3, 256, 256)
-    flops = work.flops("LSTM", "train", rotating=True)
-    row = {
+def made_up_row(work: Work, cell: str, passes: str, threads: int, **samples: list[float]) -> dict:
+    return {
         "work": work.to_json(),
-        "cell": "LSTM",
-        "pass": "train",
+        "cell": cell,
+        "pass": passes,
+        "threads": threads,
         "timings": {
-            "rotcell": {"median_s": flops / 40e9},
-            "gemm": {"median_s": contestants.gemm_flops() / 80e9},
+            name: {"samples_s": values, "median_s": quartiles(values)[1]}
+            for name, values in samples.items()
         },
     }
-    assert report.gemm_fraction(row, "rotcell") == pytest.approx(0.5)
-    assert report.gemm_fraction(row, "torch") is None
+
+
+class TestRatios:
+    def test_ratio_is_taken_round_by_round(self):
+        # The machine halves its pace after the first rounds, which is not rotcell's doing.
+        row = made_up_row(
+            TABLE["paper"], "RotLSTM", "train", 1,
+            rotcell=[0.5, 0.6, 0.7, 1.0, 1.2], torch=[1.0, 1.0, 1.0, 2.0, 2.0],
+        )  # fmt: skip
+        assert ratio(row) == pytest.approx((0.6, 0.5, 0.7))
+        assert str(ratio(row)) == "0.60 (0.50-0.70)"
+        assert ratio(row, "torch", "rotcell").median == pytest.approx(1 / 0.6)
+
+    def test_who_was_not_measured_has_none(self):
+        row = made_up_row(TABLE["paper"], "RotLSTM", "train", 1, rotcell=[1.0])
+        assert ratio(row) is None
+        assert of_medians(row, "rotcell") is None
+
+    @pytest.mark.parametrize(("cell", "rows"), [("RotLSTM", 4.5), ("LSTM", 4), ("ClassicGRU", 3)])
+    def test_rate_is_a_part_of_the_square_products(self, cell, rows):
+        work = Work("row", 2, 3, 256, 256)
+        own = work.flops(int(rows * 256), "train") / 40e9
+        square = contestants.gemm_flops() / 80e9
+        row = made_up_row(work, cell, "train", 1, rotcell=[own], gemm=[square])
+        assert gemm_fraction(row, "rotcell") == pytest.approx(0.5)
+        assert gemm_fraction(row, "torch") is None
+
+
+class TestAims:
+    @pytest.mark.parametrize(
+        ("name", "cell", "passes", "threads", "expected"),
+        [
+            ("paper", "RotLSTM", "train", 1, 0.70),
+            ("paper", "RotLSTM", "infer", 2, 0.33),
+            ("h1024", "RotLSTM", "infer", 2, 0.95),
+            ("latency-256", "RotLSTM", "train", 2, 0.75),
+            ("long", "RotGRU", "train", 2, 0.22),
+            ("h512", "RotGRU", "infer", 1, 0.9),
+            ("h128", "RotGRU", "infer", 1, None),
+            ("packed-paper", "RotGRU", "infer", 2, 0.9),
+            ("two-layers-h256", "LSTM", "train", 1, 0.9),
+            ("bidirectional-paper", "RotLSTM", "train", 2, 0.9),
+            ("paper", "LSTM", "train", 1, None),
+            ("paper", "RotLSTM", "train", 4, None),
+            ("cell-50", "RotLSTM", "train", 1, None),
+        ],
+    )
+    def test_aim(self, name, cell, passes, threads, expected):
+        assert aims.aim(made_up_row(TABLE[name], cell, passes, threads)) == expected
+
+    def test_every_padded_row_of_the_rotating_lstm_has_one(self):
+        for work in TABLE.values():
+            for passes in PASSES:
+                found = aims.aim(made_up_row(work, "RotLSTM", passes, 1))
+                assert (found is None) == (work.form == "cell")
+
+    @pytest.mark.parametrize(
+        ("times", "expected"),
+        [
+            ([0.6] * 7, "0.70 reached by 0.10"),
+            ([0.75] * 7, "0.70 missed by 0.05"),
+            ([0.5] * 6 + [0.8], "0.70 reached by 0.20 ?"),
+        ],
+    )
+    def test_verdict(self, times, expected):
+        row = made_up_row(TABLE["paper"], "RotLSTM", "train", 1, rotcell=times, torch=[1.0] * 7)
+        assert aims.verdict(row) == expected
+
+    def test_summary_lists_what_is_missed(self):
+        fast, slow = (
+            made_up_row(
+                TABLE["paper"], cell, "infer", 1, rotcell=[own], torch=[1.0], onnxruntime=[0.5]
+            )
+            for cell, own in (("RotGRU", 0.4), ("RotLSTM", 0.6))
+        )
+        assert aims.summary([fast, slow]) == [
+            "Aims reached: 1 of 2.",
+            "  RotLSTM infer, B 32, T 68, in 100, H 50, 1 thread: 0.50 missed by 0.10",
+            "Ahead of onnxruntime: 1 of 2 rows.",
+            "  RotLSTM infer, B 32, T 68, in 100, H 50, 1 thread: 1.20 of its time",
+        ]
+
+
+class TestReadme:
+    def test_readme_has_what_the_committed_results_say(self):
+        text = readme.README.read_text()
+        assert readme.fill(text, readme.RESULTS) == text, "run python bench/readme.py"
+
+    def test_tables(self, tmp_path):
+        rows = [
+            made_up_row(TABLE["paper"], "RotLSTM", "train", count, rotcell=[own], torch=[1.0])
+            for count, own in ((1, 0.7), (2, 0.5))
+        ]
+        settings = {"threads": [1, 2], "dtype": "float32", "peers": ["jax"]}
+        described = {"cpu": "Z80", "instruction_set": "none", "versions": {"torch": "0"}}
+        found = {"settings": settings, "rows": rows, "machine": described, "memory": []}
+        rows[1]["timings"]["jax"] = {"median_s": 2.0}
+        lines = readme.layers(found).splitlines()
+        assert lines[0] == "| 1 / 2 threads | RotLSTM train | RotLSTM infer |"
+        assert lines[2] == "| B 32, T 68, in 100, H 50 | 0.70 / 0.50 | - / - |"
+        assert lines[4].startswith("Z80, none, torch 0, float32.")
+        assert readme.peers(found).splitlines()[2:] == [
+            "| RotLSTM train, B 32, T 68, in 100, H 50 | 0.50 | 2.00 |"
+        ]
+
+    def test_missing_marks_are_explained(self, tmp_path):
+        with pytest.raises(ValueError, match="must have the marks <!-- layers: "):
+            readme.fill("# rotcell\n", tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs taskset")
+class TestBusy:
+    def test_a_case_is_measured_in_its_surroundings(self):
+        rows = busy.run_case(busy.CASES[-1], busy.TINY, seconds=0.001)
+        assert set(rows) == set(PASSES)
+        row = {"case": {"name": "here"}, "pass": "infer", **rows["infer"]}
+        assert row["threads"] == 2  # as OMP_NUM_THREADS says
+        assert set(row["timings"]) == {"rotcell", "torch", "rotcell, 1 thread", "torch, 1 thread"}
+        assert "failed" not in busy.line(row)
+        assert readme.threads({"rows": [row]}).splitlines()[2].startswith("| here | infer | ")
+
+    def test_busy_processes_end(self):
+        with busy._busy_processes(2) as processes:
+            assert all(process.poll() is None for process in processes)
+        assert all(process.poll() is not None for process in processes)
+
+    def test_a_case_that_fails_is_explained(self, monkeypatch):
+        monkeypatch.setattr(sys, "executable", "false")
+        with pytest.raises(RuntimeError, match="quiet failed:"):
+            busy.run_case(busy.CASES[0], busy.TINY, seconds=0.001)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_of_a_step_is_at_least_what_it_returns(monkeypatch):
     monkeypatch.setattr(memory, "REPEATS", 1)
     work = Work("row", 16, 50, 64, 256)
-    task = contestants.Task(work, "LSTM", "train", 1, CPU, torch.float32)
+    task = contestants.Task(work, "RotLSTM", "train", 1, CPU, torch.float32)
     found = memory.measure(task)
     gradient_of_input = 4 * 16 * 50 * 64
     assert set(found["bytes"]) == {"rotcell", "torch"}

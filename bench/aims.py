@@ -1,0 +1,77 @@
+"""How fast rotcell is meant to be on a CPU: its time over torch's, at most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from contestants import ONNX, ROTCELL
+from ratios import Row, of_medians, ratio
+from work import Work
+
+#: For one thread and for two.
+_Pair = tuple[float, float]
+
+_ROT_LSTM_H50: dict[str, _Pair] = {"train": (0.70, 0.50), "infer": (0.50, 0.33)}
+_ROT_LSTM_LARGE: dict[str, _Pair] = {"train": (1.0, 1.0), "infer": (0.97, 0.95)}
+_ROT_LSTM: dict[str, dict[str, _Pair]] = {
+    "paper": _ROT_LSTM_H50,
+    "long": _ROT_LSTM_H50,
+    "h128": {"train": (0.88, 0.70), "infer": (0.78, 0.58)},
+    "h256": {"train": (0.90, 0.80), "infer": (0.92, 0.80)},
+    "h512": _ROT_LSTM_LARGE,
+    "h1024": _ROT_LSTM_LARGE,
+    "latency-50": {"train": (0.50, 0.38), "infer": (0.35, 0.35)},
+    "latency-256": {"train": (0.85, 0.75), "infer": (0.80, 0.70)},
+}
+_ROT_GRU_H50: dict[str, _Pair] = {"train": (0.35, 0.22), "infer": (0.45, 0.28)}
+_ROT_GRU_FROM_H256: _Pair = (0.9, 0.7)
+#: Packed, bidirectional or several layers, whatever the cell.
+_NOT_SIMPLE: _Pair = (0.9, 0.9)
+
+
+def aim(row: Row) -> float | None:
+    """Give the aim of a row, if there is one for its sizes and number of threads."""
+    work, cell = Work(**row["work"]), row["cell"]
+    if row["threads"] > 2 or work.form == "cell":
+        return None
+    pair: _Pair | None = None
+    if not work.is_simple:
+        pair = _NOT_SIMPLE
+    elif cell == "RotLSTM":
+        pair = _ROT_LSTM.get(work.name, {}).get(row["pass"])
+    elif cell == "RotGRU" and work.hidden_size == 50:
+        pair = _ROT_GRU_H50[row["pass"]]
+    elif cell == "RotGRU" and work.hidden_size >= 256:
+        pair = _ROT_GRU_FROM_H256
+    return None if pair is None else pair[row["threads"] - 1]
+
+
+def verdict(row: Row) -> str:
+    """Say whether a row reaches its aim and by how much, with a "?" if the interval holds both."""
+    wanted, found = aim(row), ratio(row)
+    if wanted is None or found is None:
+        return ""
+    word = "reached" if found.median <= wanted else "missed"
+    doubt = " ?" if found.low <= wanted < found.high else ""
+    return f"{wanted:.2f} {word} by {abs(found.median - wanted):.2f}{doubt}"
+
+
+def summary(rows: Sequence[Row]) -> list[str]:
+    """Count the aims that are reached and list those that are not; lines to print."""
+    verdicts = [(row, found) for row in rows if (found := verdict(row))]
+    missed = [f"{_name(row)}: {found}" for row, found in verdicts if "missed" in found]
+    lines = [f"Aims reached: {len(verdicts) - len(missed)} of {len(verdicts)}.", *missed]
+    beside_onnx = [
+        (row, over) for row in rows if (over := of_medians(row, ROTCELL, ONNX)) is not None
+    ]
+    if beside_onnx:
+        slower = [f"{_name(row)}: {over:.2f} of its time" for row, over in beside_onnx if over >= 1]
+        ahead = len(beside_onnx) - len(slower)
+        lines.append(f"Ahead of onnxruntime: {ahead} of {len(beside_onnx)} rows.")
+        lines += slower
+    return lines
+
+
+def _name(row: Row) -> str:
+    threads = f"{row['threads']} thread{'s' if row['threads'] > 1 else ''}"
+    return f"  {row['cell']} {row['pass']}, {Work(**row['work']).label()}, {threads}"

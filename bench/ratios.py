@@ -1,0 +1,67 @@
+"""What the samples of a row of compare.py come to."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from contestants import GEMM, ROTCELL, TORCH, gemm_flops
+from timing import median_interval
+from work import CELLS, Work
+
+from rotcell import reference
+
+Row = Mapping[str, Any]
+
+#: Rows of the weights of torch's layers, in units of H.
+_GATES_OF_TORCH = {"LSTM": 4, "GRU": 3}
+
+
+class Ratio(NamedTuple):
+    """A ratio of times: below 1 the first is faster."""
+
+    median: float
+    #: Confidence interval of the median.
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({self.low:.2f}-{self.high:.2f})"
+
+
+def ratio(row: Row, first: str = ROTCELL, second: str = TORCH) -> Ratio | None:
+    """Give the median of the ratios of two that ran in every round, if both were measured.
+
+    Taken round by round, so that a pace of the machine that lasts longer than a round cancels. The
+    interval takes rounds to be independent of each other.
+    """
+    samples = [row["timings"].get(name, {}).get("samples_s") for name in (first, second)]
+    if not all(samples):
+        return None
+    ratios = [own / other for own, other in zip(*samples, strict=True)]
+    return Ratio(statistics.median(ratios), *median_interval(ratios))
+
+
+def median(row: Row, name: str) -> float | None:
+    """Seconds a call of one contestant, if it was measured."""
+    value: float | None = row["timings"].get(name, {}).get("median_s")
+    return value
+
+
+def of_medians(row: Row, first: str, second: str = TORCH) -> float | None:
+    """Ratio of the medians, for peers, which may sit out rounds."""
+    own, other = median(row, first), median(row, second)
+    return None if own is None or other is None else own / other
+
+
+def gemm_fraction(row: Row, name: str) -> float | None:
+    """Operations a second in the matrix products, over those of the square product."""
+    own, gemm = median(row, name), median(row, GEMM)
+    if own is None or gemm is None:
+        return None
+    work, cell = Work(**row["work"]), CELLS[row["cell"]]
+    rows = _GATES_OF_TORCH[cell.torch] * work.hidden_size
+    if name == ROTCELL:
+        rows = reference.CELLS[cell.reference].rows(work.hidden_size)
+    return (work.flops(rows, row["pass"]) / own) / (gemm_flops() / gemm)

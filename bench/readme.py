@@ -1,0 +1,147 @@
+"""Put the tables of README's section on speed between its marks, from the committed results."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import busy
+import compare
+import machine
+import results
+from contestants import PEERS, ROTCELL, TORCH
+from ratios import Row, of_medians, ratio
+from work import CELLS, PASSES, ROTATING, Work
+
+RESULTS = Path(__file__).resolve().parent / "results"
+README = RESULTS.parents[1] / "README.md"
+Found = Mapping[str, Any]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lay out Markdown."""
+    rule = ["---"] * len(head)
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))
+
+
+def layers(found: Found) -> str:
+    """Time over torch's: a line a work, a column a layer and pass, all numbers of threads in it."""
+    threads = found["settings"]["threads"]
+    cells = [cell for cell in CELLS if any(row["cell"] == cell for row in found["rows"])]
+    ratios = {_key(row): ratio(row) for row in found["rows"]}
+
+    def entry(work: Work, cell: str, passes: str) -> str:
+        values = [ratios.get((work.name, cell, passes, count)) for count in threads]
+        return " / ".join("-" if value is None else f"{value.median:.2f}" for value in values)
+
+    columns = [(cell, passes) for cell in cells for passes in PASSES]
+    works = {row["work"]["name"]: Work(**row["work"]) for row in found["rows"]}
+    lines = [
+        [work.label(), *(entry(work, *column) for column in columns)] for work in works.values()
+    ]
+    widths = [(value.high - value.low) / value.median for value in ratios.values() if value]
+    counts = " / ".join(map(str, threads))
+    return (
+        f"{table([f'{counts} threads', *(' '.join(column) for column in columns)], lines)}\n\n"
+        f"{machine.summary(found['machine'])}, {found['settings']['dtype']}. 95 % confidence "
+        f"intervals are {100 * statistics.median(widths):.0f} % of the ratio wide at the median, "
+        f"{100 * max(widths):.0f} % at most."
+    )
+
+
+def _key(row: Row) -> tuple[str, str, str, int]:
+    return row["work"]["name"], row["cell"], row["pass"], row["threads"]
+
+
+def memory(found: Found) -> str:
+    """Peak memory over torch's."""
+    ratios = [row["bytes"][ROTCELL] / row["bytes"][TORCH] for row in found["memory"]]
+    if not ratios:
+        return ""
+    return (
+        f"A training step takes {min(ratios):.2f} to {max(ratios):.2f} of the memory of torch's, "
+        f"{statistics.median(ratios):.2f} at the median."
+    )
+
+
+def peers(found: Found) -> str:
+    """Time of everyone over torch's, for the rotating layers with the most threads."""
+    shown = [peer for peer in PEERS if peer in found["settings"]["peers"]]
+    lines = []
+    for row in found["rows"]:
+        work = Work(**row["work"])
+        if (
+            row["cell"] in ROTATING
+            and work.is_simple
+            and row["threads"] == max(found["settings"]["threads"])
+        ):
+            values = [of_medians(row, name) for name in (ROTCELL, *shown)]
+            entries = ["-" if value is None else f"{value:.2f}" for value in values]
+            lines.append([f"{row['cell']} {row['pass']}, {work.label()}", *entries])
+    return table(["", ROTCELL, *shown], lines)
+
+
+def threads(found: Found) -> str:
+    """What is around a process, and what more threads cost there."""
+    lines = []
+    for row in found["rows"]:
+        values = [
+            ratio(row),
+            ratio(row, ROTCELL, busy.of_one(ROTCELL)),
+            ratio(row, TORCH, busy.of_one(TORCH)),
+        ]
+        shown = ["-" if value is None else f"{value.median:.2f}" for value in values]
+        lines.append([row["case"]["name"], row["pass"], *shown])
+    head = ["", "pass", "of nn.LSTM's time", "of its own with one thread", "nn.LSTM: likewise"]
+    return table(head, lines)
+
+
+#: Name of a mark in README: the result file, its kind, and what is made of it.
+PARTS: dict[str, tuple[str, str, Callable[[Found], str]]] = {
+    "layers": ("cpu.json", compare.KIND, layers),
+    "memory": ("cpu.json", compare.KIND, memory),
+    "peers": ("cpu-peers.json", compare.KIND, peers),
+    "threads": ("busy.json", busy.KIND, threads),
+}
+
+
+def fill(text: str, folder: Path) -> str:
+    """Put each part between its marks; one whose result file is absent stays as it is.
+
+    Raises:
+        ValueError: if the text lacks a mark, or if a result file is not what it should be.
+    """
+    for name, (file, kind, make) in PARTS.items():
+        begin, end = f"<!-- {name}: bench/results/{file} -->\n", f"<!-- end of {name} -->\n"
+        if text.count(begin) != 1 or text.count(end) != 1:
+            raise ValueError(f"README must have the marks {begin.strip()} and {end.strip()}")
+        if (folder / file).exists():
+            before, rest = text.split(begin)
+            after = rest.split(end)[1]
+            text = f"{before}{begin}\n{make(results.load(folder / file, kind))}\n\n{end}{after}"
+    return text
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only tell whether it is up to date")
+    options = parser.parse_args(arguments)
+    old = README.read_text()
+    try:
+        new = fill(old, RESULTS)
+    except ValueError as error:
+        parser.error(str(error))
+    if options.check:
+        print("README is up to date" if new == old else "README is not what the results say")
+        return int(new != old)
+    README.write_text(new)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""Export to ONNX: what `torch.onnx.export` must be told of the ops of this package.
+
+::
+
+    import rotcell.onnx
+
+    program = torch.onnx.export(
+        model, args, dynamo=True, custom_translation_table=rotcell.onnx.translations()
+    )
+
+Each op becomes a Scan over the timesteps, whose body is one step of the cell's reference code,
+exported too: standard ops of any opset that torch exports to (18 and later). Number of steps and
+batch may be dynamic. An export needs onnx and onnxscript: ``pip install rotcell[onnx]``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .reference import CELLS, GATE_FUNCTIONS, Cell, Gates
+
+__all__ = ["translations"]
+
+
+def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """The translations of our ops, to be given to `torch.onnx.export`.
+
+    Packed sequences are refused: ONNX has nothing that they could become.
+    """
+    return {getattr(torch.ops.rotcell, c.name).default: _translation(c) for c in CELLS.values()}
+
+
+def _translation(cell: Cell) -> Callable[..., Any]:
+    arguments = getattr(torch.ops.rotcell, cell.name).default._schema.arguments
+
+    def translate(*values: Any) -> list[Any]:
+        given = dict(zip([a.name for a in arguments], values, strict=True))
+        return _scan(cell, [given.pop(f"{state}0") for state in cell.states], **given)
+
+    # The exporter tells constants from tensors by the types of the function's parameters.
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    constants = {"int": int, "bool": bool}
+    translate.__name__ = cell.name
+    translate.__annotations__ = {
+        a.name: constants[str(a.type)] for a in arguments if str(a.type) in constants
+    }
+    translate.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(a.name, kind) for a in arguments]
+    )
+    return translate
+
+
+def _scan(
+    cell: Cell,
+    states: list[Any],
+    *,
+    x: Any,
+    w_ih: Any,
+    w_hh: Any,
+    b_ih: Any,
+    b_hh: Any,
+    w_hr: Any = None,
+    batch_sizes: Any,
+    reverse: bool,
+    gate_function: int,
+    angle_function: int,
+    save: bool,
+) -> list[Any]:
+    """Translate an op: output and last states, but not what is saved for its backward."""
+    from onnxscript import evaluator, ir
+
+    if batch_sizes is not None:
+        raise NotImplementedError(
+            "packed sequences cannot be exported to ONNX: give the layer padded input, and cut "
+            "its output by the lengths"
+        )
+    recorder: Any = evaluator.default()
+    op = recorder.opset
+    rows, output_size = w_hh.shape[0], states[0].shape[-1]
+
+    # The product with the input is one for all steps, and takes both biases along.
+    bias = None if b_ih is None else op.Add(b_ih, b_hh)
+    from_x = op.Gemm(x, w_ih, bias, transB=1)
+    # [N, rows] as [T, B, rows]; the states know B.
+    batch = op.Shape(states[0], start=0, end=1)
+    ends = [op.Constant(value_ints=[size]) for size in (-1, rows)]
+    from_x = op.Reshape(from_x, op.Concat(ends[0], batch, ends[1], axis=0))
+
+    functions = tuple(GATE_FUNCTIONS)
+    body = _body(
+        cell,
+        states[-1].shape[-1],
+        output_size,
+        projects=w_hr is not None,
+        gates=functions[gate_function],
+        angle_gates=functions[angle_function],
+        dtype=getattr(torch, x.dtype.name.lower()),
+        opset=op.version,
+    ).clone()
+    constant = [w_hh] if w_hr is None else [w_hh, w_hr]
+    for weight in reversed(constant):
+        body.inputs.pop().replace_all_uses_with(weight)
+    # What is the same at every step is computed once, before them: above all slices of weights.
+    for node in list(body):
+        if all(value in constant for value in node.inputs):
+            body.remove(node)
+            recorder.nodes.append(node)
+            for value in node.outputs:
+                value.name = None  # another Scan may have one of the same name
+                constant.append(value)
+    scan = ir.node(
+        "Scan",
+        [*states, from_x],
+        {
+            "body": body,
+            "num_scan_inputs": 1,
+            "scan_input_directions": [int(reverse)],
+            "scan_output_directions": [int(reverse)],
+        },
+        num_outputs=len(states) + 1,
+    )
+    recorder.nodes.append(scan)  # op.Scan would give one output only
+    *last, outputs = scan.outputs
+    return [op.Reshape(outputs, op.Constant(value_ints=[-1, output_size])), *last]
+
+
+@functools.cache
+def _body(
+    cell: Cell,
+    hidden_size: int,
+    output_size: int,
+    projects: bool,
+    gates: str,
+    angle_gates: str,
+    dtype: torch.dtype,
+    opset: int,
+) -> Any:
+    """A step as an ONNX graph: states, ``W_ih x + b``, w_hh and w_hr to new states and output."""
+    from onnxscript import ir
+
+    class Step(nn.Module):
+        def forward(
+            self, states: list[Tensor], from_x: Tensor, w_hh: Tensor, w_hr: Tensor | None
+        ) -> tuple[Tensor, ...]:
+            squash, squash_angles = GATE_FUNCTIONS[gates], GATE_FUNCTIONS[angle_gates]
+            a = Gates(cell, hidden_size, squash, squash_angles, from_x, w_hh, b_hh=None)
+            new = cell.recurrence.step(a, states, w_hr)
+            return *new, new[0]
+
+    rows, batch = cell.rows(hidden_size), 2
+    states = [
+        torch.zeros(batch, size, dtype=dtype) for size in cell.state_sizes(hidden_size, output_size)
+    ]
+    from_x = torch.zeros(batch, rows, dtype=dtype)
+    w_hh = torch.zeros(rows, output_size, dtype=dtype)
+    w_hr = torch.zeros(output_size, hidden_size, dtype=dtype) if projects else None
+    any_batch = {0: torch.export.Dim.DYNAMIC}
+    program = torch.onnx.export(
+        Step().eval(),
+        (states, from_x, w_hh, w_hr),
+        dynamo=True,
+        verbose=False,
+        opset_version=opset,
+        dynamic_shapes=([any_batch] * len(states), any_batch, None, None),
+    )
+    assert program is not None
+    graph = program.model.graph
+    for value in graph.initializers.values():
+        constant = ir.node("Constant", [], {"value": value.const_value})
+        graph.insert_before(graph[0], constant)
+        value.replace_all_uses_with(constant.outputs[0])
+    graph.initializers.clear()
+    # Names of the body must not be those of the graph around it.
+    graph.name = f"{cell.name}_step"
+    for value in [*graph.inputs, *(output for node in graph for output in node.outputs)]:
+        value.name = f"{graph.name}.{value.name}"
+    return graph
