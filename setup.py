@@ -7,11 +7,9 @@ from setuptools import Extension, setup
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "build_tools"))
 
-from ninja_build import NinjaBuild
-from sources import runtime_requirements
+from ninja_build import AnyPythonWheel, NinjaBuild
 
 setup(
     ext_modules=[Extension("rotcell._C", sources=[])],
-    cmdclass={"build_ext": NinjaBuild},
-    install_requires=runtime_requirements(),
+    cmdclass={"build_ext": NinjaBuild, "bdist_wheel": AnyPythonWheel},
 )

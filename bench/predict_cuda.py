@@ -1,15 +1,17 @@
-"""What a forward step of RotLSTM should take on some GPUs, by arithmetic. Nothing is measured.
+"""What a step of RotLSTM should take on some GPUs, by arithmetic. Nothing is measured.
 
-Prints the tables of docs/cuda.md: the path that would run and its time a step, what the stepwise
-path would take, and what cuDNN runs for an nn.LSTM of that size. The path and its launch are asked
-of the package; what a step reads and multiplies follows from them and the sizes in
+Prints the tables of docs/cuda.md, forward and backward: the path that would run and its time a
+step, what another would take, and what cuDNN runs for an nn.LSTM of that size. The path and its
+launch are asked of the package; what a step reads and multiplies follows from them and the sizes in
 csrc/cuda/shapes.h. No GPU is needed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import cudnn
@@ -21,6 +23,7 @@ from rotcell import _C
 STEPS = 100
 SIZES = [(32, 50), (32, 112), (64, 256), (64, 512), (32, 1024)]
 TYPES = {torch.float32: 4, torch.float16: 2}
+PASSES = ("forward", "backward")
 
 # As in csrc/cuda/shapes.h, for RotLSTM.
 WARP, CHUNK_BYTES, STAGED_BYTES, COOPERATIVE_ROWS, TENSOR_SIDE = 32, 16, 512, 16, 16
@@ -66,7 +69,8 @@ class Assumptions:
     product_efficiency: float  # of torch's matrix product
 
 
-BEST = Assumptions(4, 16, 0.25, 300, 1.0, 2.5, 1.0)
+# Loads in flight are those of the compiled code, so the same for both.
+BEST = Assumptions(4, 4, 0.25, 300, 1.0, 2.5, 1.0)
 WORST = Assumptions(16, 4, 0.5, 600, 2.0, 5.0, 0.5)
 
 
@@ -95,19 +99,37 @@ def gate_rows(units: int) -> int:
 
 
 class Case:
-    """One size on one GPU."""
+    """One size on one GPU.
+
+    Forward, a block multiplies the old h, of size H, with all gate rows of its units; backward the
+    gradients of all gates, with a row for each of its units.
+    """
 
     def __init__(
-        self, batch: int, hidden: int, dtype: torch.dtype, gpu: str, path: str | None = None
+        self,
+        batch: int,
+        hidden: int,
+        dtype: torch.dtype,
+        gpu: str,
+        path: str | None = None,
+        pass_name: str = "forward",
     ) -> None:
+        self.pass_name = pass_name
         self.batch, self.hidden, self.dtype, self.gpu = batch, hidden, dtype, gpu
         self.bytes, self.rates = TYPES[dtype], RATES[gpu]
         self.device = _C.known_cuda_devices()[gpu]
         name = str(dtype).removeprefix("torch.")
-        self.plan: dict[str, Any] = _C.cuda_plan(
-            "lstm", "forward", hidden, batch, STEPS, name, gpu, path=path
+        plan: dict[str, Any] | None = _C.cuda_plan(
+            "rot_lstm", pass_name, hidden, batch, STEPS, name, gpu, path=path
         )
-        self.path = self.plan["path"]
+        if plan is None:
+            raise ValueError(f"{gpu} cannot run that on the {path} path")
+        self.plan, self.path = plan, plan["path"]
+        self.depth = hidden if pass_name == "forward" else gate_rows(hidden)
+
+    def rows(self, units: int) -> int:
+        """Of the matrix that a block of so many units has on chip."""
+        return gate_rows(units) if self.pass_name == "forward" else units
 
     def step(self) -> Step:
         return {
@@ -119,12 +141,13 @@ class Case:
     def _stepwise(self) -> Step:
         rows, hidden = gate_rows(self.hidden), self.hidden
         fmas = self.batch * rows * hidden / self.device["multiprocessors"]
-        between = self.batch * (2 * rows + hidden) * self.bytes  # preactivations both ways, and h
+        # Preactivations, or gradients of the gates, both ways, and h or its gradient.
+        between = self.batch * (2 * rows + hidden) * self.bytes
         return Step(fmas, 1, 0, 0, rows * hidden * self.bytes + between, launches=2)
 
     def _chunks(self, rows: int, threads: int) -> tuple[int, int]:
         """Slices of the depth, and chunks of a thread."""
-        chunks = divide_up(self.hidden, CHUNK_BYTES // self.bytes)
+        chunks = divide_up(self.depth, CHUNK_BYTES // self.bytes)
         slices = max(1, min(chunks, threads // rows))
         return slices, divide_up(chunks, slices)
 
@@ -148,7 +171,7 @@ class Case:
         )  # fmt: skip
 
     def _resident(self) -> Step:
-        rows, batch_rows = gate_rows(self.hidden), self.plan["rows_per_block"]
+        rows, batch_rows = self.rows(self.hidden), self.plan["rows_per_block"]
         slices, chunks = self._chunks(rows, RESIDENT_THREADS[self.bytes, batch_rows])
         in_shared = max(0, chunks - REGISTER_CHUNKS[self.bytes])
         self._expect_shared(
@@ -161,7 +184,7 @@ class Case:
         return self._times(product, blocks, l2_bytes=0, block_barriers=2)
 
     def _cooperative(self) -> Step:
-        rows = gate_rows(self.plan["units_per_block"])
+        rows = self.rows(self.plan["units_per_block"])
         slices, chunks = self._chunks(rows, self.plan["threads"])
         granule = slices * CHUNK_BYTES
         staged = min(chunks * granule, max(1, STAGED_BYTES // granule) * granule)
@@ -174,8 +197,8 @@ class Case:
         return self._staged(product, chunks * granule, staged)
 
     def _tensor(self) -> Step:
-        rows = divide_up(gate_rows(self.plan["units_per_block"]), TENSOR_SIDE) * TENSOR_SIDE
-        tiles, columns = rows // TENSOR_SIDE, divide_up(self.hidden, TENSOR_SIDE)
+        rows = divide_up(self.rows(self.plan["units_per_block"]), TENSOR_SIDE) * TENSOR_SIDE
+        tiles, columns = rows // TENSOR_SIDE, divide_up(self.depth, TENSOR_SIDE)
         slices = max(1, min(columns, self.plan["threads"] // WARP // tiles))
         granule = slices * TENSOR_SIDE * self.bytes
         depth = divide_up(columns, slices) * granule
@@ -200,7 +223,7 @@ class Case:
         )  # fmt: skip
         return self._times(
             whole, tiles,
-            l2_bytes=self.plan["blocks"] * self.batch * self.hidden * self.bytes,
+            l2_bytes=self.plan["blocks"] * self.batch * self.depth * self.bytes,
             block_barriers=tiles * (2 * stages + 2), grid_barriers=1,
             stages=tiles * stages,
             stage_loads=rows_of_a_thread * divide_up(staged // self.bytes, WARP),
@@ -214,7 +237,9 @@ class Case:
 
     def time(self, assumed: Assumptions) -> float:
         """A step, in microseconds: no less than what is read and kept of it takes in memory."""
-        numbers = gate_rows(self.hidden) * (self.bytes + 4) + self.hidden * (self.bytes + 4)
+        memories = 1 if self.pass_name == "forward" else 2  # c; backward, that of the step before
+        numbers = gate_rows(self.hidden) * (self.bytes + 4)
+        numbers += self.hidden * (self.bytes + 4 * memories)
         return max(self._on_chip(assumed), self.batch * numbers / self.rates.memory)
 
     def _on_chip(self, assumed: Assumptions) -> float:
@@ -247,7 +272,7 @@ class Case:
         work = Work("", self.batch, STEPS, self.hidden, self.hidden)
         capability = divmod(self.device["compute_capability"], 10)
         gpu = cudnn.Gpu(*capability, self.device["multiprocessors"])
-        name = cudnn.algorithm("LSTM", work, self.dtype, gpu, forward=True)
+        name = cudnn.algorithm("LSTM", work, self.dtype, gpu, self.pass_name == "forward")
         return name.removeprefix("PERSIST_STATIC_") if name.endswith("H") else name
 
     def span(self) -> str:
@@ -267,32 +292,33 @@ def span(low: float, high: float, digits: int) -> str:
     return texts[0] if texts[0] == texts[1] else " to ".join(texts)
 
 
-def times() -> str:
-    """Path, microseconds a step, those of the stepwise path, and cuDNN's algorithm."""
+def times(pass_name: str) -> str:
+    """Path and microseconds a step, those of stepwise or cooperative, and cuDNN's algorithm."""
 
     def cell(*size: Any) -> str:
-        chosen, stepwise = Case(*size), Case(*size, path="stepwise")
-        lines = [f"**{chosen.path} {chosen.span()}**", f"cuDNN {chosen.cudnn()}"]
-        if chosen.path != "stepwise":
-            lines.insert(1, f"stepwise {stepwise.span()}")
-        return "<br>".join(lines)
+        chosen = Case(*size, pass_name=pass_name)
+        lines = [f"**{chosen.path} {chosen.span()}**"]
+        other = "cooperative" if chosen.path == "stepwise" else "stepwise"
+        with contextlib.suppress(ValueError):
+            lines.append(f"{other} {Case(*size, path=other, pass_name=pass_name).span()}")
+        return "<br>".join([*lines, f"cuDNN {chosen.cudnn()}"])
 
     rows = [
         [Case(*size, dtype, "T4").row_name(), *(cell(*size, dtype, gpu) for gpu in RATES)]
         for size in SIZES
         for dtype in TYPES
     ]
-    return markdown(["", *RATES], rows)
+    return markdown([pass_name, *RATES], rows)
 
 
-def details(gpu: str) -> str:
+def details(gpu: str, pass_name: str = "forward") -> str:
     """What a step is made of."""
     heading = ["path", "blocks of threads", "shared memory, KB", "MFLOP", "KB read from it",
                "KB through L2", "barriers", "grid barriers", "launches a step"]  # fmt: skip
     rows = []
     for batch, hidden in SIZES:
         for dtype in TYPES:
-            case = Case(batch, hidden, dtype, gpu)
+            case = Case(batch, hidden, dtype, gpu, pass_name=pass_name)
             step, plan = case.step(), case.plan
             rows.append([
                 case.row_name(), case.path + (" (tensor cores)" if plan["tensor_cores"] else ""),
@@ -302,7 +328,7 @@ def details(gpu: str) -> str:
                 f"{step.l2_bytes / 1024:.0f}", str(step.block_barriers), str(step.grid_barriers),
                 str(step.launches),
             ])  # fmt: skip
-    return markdown([gpu, *heading], rows)
+    return markdown([f"{gpu}, {pass_name}", *heading], rows)
 
 
 def main() -> None:
@@ -312,7 +338,8 @@ def main() -> None:
         "--details", choices=RATES, metavar="GPU", help=f"what a step does: {', '.join(RATES)}"
     )
     options = parser.parse_args()
-    print(details(options.details) if options.details else times())
+    table = partial(details, options.details) if options.details else times
+    print("\n\n".join(table(pass_name) for pass_name in PASSES))
 
 
 if __name__ == "__main__":

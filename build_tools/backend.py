@@ -1,12 +1,11 @@
 """PEP 517 build backend: setuptools, plus one decision about torch.
 
-An isolated build hides the packages of the environment it builds for, but the extension must be
-built against the torch it will run with. So torch is looked for in the target environment, and only
-when there is none is one asked for. That environment goes to the end of sys.path: the isolated
-setuptools and ninja still win.
+An isolated build hides the packages of the environment it builds for, but the libraries are linked
+to a torch, and whether CUDA kernels are built depends on which. So torch is looked for in the
+target environment, and only when there is none is one asked for. That environment goes to the end
+of sys.path: the isolated setuptools, ninja and pybind11 still win.
 """
 
-import importlib.metadata
 import shutil
 import site
 import sys
@@ -21,6 +20,7 @@ from setuptools.build_meta import (  # noqa: F401  (these hooks need nothing fro
     prepare_metadata_for_build_editable,
     prepare_metadata_for_build_wheel,
 )
+from sources import installed_torch
 
 TORCH_WHEN_NONE_IS_INSTALLED = "torch==2.13.0"
 
@@ -31,20 +31,17 @@ def target_site_packages():
     settings = Path(sys.prefix, "pyvenv.cfg")
     if settings.is_file():
         lines = settings.read_text(encoding="utf-8").lower().replace(" ", "").splitlines()
-        if "include-system-site-packages=true" in lines:
-            folders += site.getsitepackages([sys.base_prefix])
-    return folders
+        if "include-system-site-packages=true" not in lines:
+            return folders
+        folders += site.getsitepackages([sys.base_prefix])
+    return [site.getusersitepackages(), *folders]  # what `pip install --user` installs into
 
 
 sys.path += [folder for folder in target_site_packages() if folder not in sys.path]
 
 
 def get_requires_for_build_wheel(config_settings=None):
-    try:
-        importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        return [TORCH_WHEN_NONE_IS_INSTALLED]
-    return []
+    return [] if installed_torch() else [TORCH_WHEN_NONE_IS_INSTALLED]
 
 
 get_requires_for_build_editable = get_requires_for_build_wheel

@@ -8,8 +8,17 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import rotcell
+from rotcell import _libraries
+from rotcell.base import Layer
+from rotcell.reference import CELLS
 
-LAYERS = {"rot_lstm": rotcell.RotLSTM, "rot_gru": rotcell.RotGRU}
+#: The layer of every cell, by the name of its op.
+LAYERS = {
+    layer._cell.name: layer
+    for layer in vars(rotcell).values()
+    if isinstance(layer, type) and issubclass(layer, Layer) and hasattr(layer, "_cell")
+}
+SIGMOIDS = (False, 0, 0)  # not in reverse, sigmoid for gates and angles
 
 
 class Recorder(TorchDispatchMode):
@@ -33,7 +42,8 @@ def ops():
 
 def check_registration():
     found = ops()
-    assert len(found) >= 2 * len(LAYERS), found
+    assert LAYERS.keys() == CELLS.keys(), LAYERS
+    assert len(found) == 2 * len(LAYERS), found
     for name in found:
         assert torch._C._dispatch_has_kernel_for_dispatch_key(name, "CUDA"), f"{name}: no kernel"
     print(f"Registered for CUDA: {', '.join(found)}")
@@ -57,16 +67,17 @@ def check_fake_tensors():
 
 def check_backward(name, layer):
     """Gradients must have the shapes of what they are gradients of."""
-    states = [torch.empty(2, 5, device="cuda") for _ in range(2 if name == "rot_lstm" else 1)]
+    cell = CELLS[name]
+    states = [torch.empty(2, 5, device="cuda") for _ in cell.states]
     biases = [layer.bias_ih_l0, layer.bias_hh_l0]
     inputs = [torch.empty(14, 3, device="cuda"), *states, layer.weight_ih_l0, layer.weight_hh_l0]
-    projection = [None] if name == "rot_lstm" else []
+    projection = [None] if cell.can_project else []
     with torch.no_grad():
         forward, backward = (getattr(torch.ops.rotcell, op) for op in (name, f"{name}_backward"))
-        out, *others = forward(*inputs, *biases, *projection, None, False, True)
+        out, *others = forward(*inputs, *biases, *projection, None, *SIGMOIDS, True)
         grads = [torch.empty_like(out), *(None for _ in states)]
         saved = others[len(states) :]
-        found = backward(*grads, *inputs, *projection, None, False, out, *saved, True, True)
+        found = backward(*grads, *inputs, *projection, None, *SIGMOIDS, out, *saved, True, True)
     for gradient, of in zip(found, [*inputs, biases[0]], strict=False):
         assert (gradient.device.type, gradient.shape) == ("cuda", of.shape), (gradient, of)
 
@@ -97,10 +108,26 @@ def check_missing_driver():
     print(f"A layer on 'cuda' here: {expected[1].splitlines()[0] if expected else 'works'}")
 
 
+def check_c_functions():
+    """What the library says of a GPU that is not there."""
+    if not torch.cuda.is_available():
+        assert not _libraries.cuda_has_code(0)
+        try:
+            _libraries.cuda_device(0)
+        except ValueError as error:
+            print(f"GPU 0 here: {error}")
+        else:
+            raise AssertionError("a GPU that torch does not see")
+    for path in (*_libraries.CUDA_PATHS, None):
+        _libraries.force_cuda_path(path)
+
+
 def main():
     print(rotcell.__file__)
     print(rotcell.info.describe())
     assert rotcell.build_info()["cuda"], "built without CUDA kernels"
+    assert _libraries.has_cuda(), "the CUDA library is not loaded"
+    check_c_functions()
     check_registration()
     check_fake_tensors()
     check_export()

@@ -12,7 +12,8 @@ import cuda_architectures
 from sources import ROOT, cuda_sources
 
 NVCC_FLAGS = [
-    *["-std=c++20", "-O3", f"-I{ROOT / 'csrc'}"],
+    # The cells' descriptions are constexpr functions of both host and device.
+    *["-std=c++20", "-O3", "--expt-relaxed-constexpr", f"-I{ROOT / 'csrc'}"],
     "-Xcompiler=-fPIC,-fvisibility=hidden,-Wall",
 ]
 USUAL_PLACE = "/usr/local/cuda/bin"
@@ -68,15 +69,15 @@ def toolkit_of(nvcc):
 
 def cuda_decision(torch):
     """The toolkit to build CUDA kernels with, or None, and why (not). ROTCELL_CUDA forces it."""
-    wish = os.environ.get("ROTCELL_CUDA", "")
-    if wish not in ("", "0", "1"):
-        raise SystemExit(f"ROTCELL_CUDA must be 0, 1 or unset, not {wish!r}.")
-    if wish == "0":
+    requested = os.environ.get("ROTCELL_CUDA", "")
+    if requested not in ("", "0", "1"):
+        raise SystemExit(f"ROTCELL_CUDA must be 0, 1 or unset, not {requested!r}.")
+    if requested == "0":
         return None, "ROTCELL_CUDA=0"
     toolkit, obstacle = _fitting_toolkit(torch)
     if obstacle is None:
         return toolkit, f"nvcc {toolkit.version} fits torch"
-    if wish == "1":
+    if requested == "1":
         raise SystemExit(f"ROTCELL_CUDA=1 asks for CUDA kernels, but {obstacle}.")
     return None, obstacle
 
@@ -86,30 +87,32 @@ def _fitting_toolkit(torch):
         return None, "this version of rotcell has no CUDA kernels"
     if torch.version.cuda is None:
         return None, "torch is a CPU build (install a CUDA build of torch first)"
-    wanted = torch.version.cuda.split(".")[0]
-    advice = f"set CUDA_HOME to a CUDA {wanted} toolkit, or put its nvcc on the PATH"
+    newest = torch.version.cuda.split(".")[0]
+    advice = f"set CUDA_HOME to a CUDA {newest} toolkit, or put its nvcc on the PATH"
     nvcc = find_nvcc(Path(torch.__file__).parent.parent)
     if nvcc is None:
         return None, f"nvcc was not found ({advice})"
     toolkit = toolkit_of(nvcc)
-    if toolkit.version.split(".")[0] != wanted:
-        versions = f"{nvcc} is of CUDA {toolkit.version}, torch of {torch.version.cuda}"
+    # The runtime is linked in, so it need not be torch's. But it needs a driver of its own major
+    # version or a newer one, and that of a user is sure to be as new as torch's only.
+    if int(toolkit.version.split(".")[0]) > int(newest):
+        versions = f"{nvcc} is of CUDA {toolkit.version}, newer than torch's {torch.version.cuda}"
         return None, f"{versions} ({advice})"
     return toolkit, None
 
 
 def chosen_architectures(torch, toolkit):
     """Those of TORCH_CUDA_ARCH_LIST, otherwise those torch was built for."""
-    wish = os.environ.get("TORCH_CUDA_ARCH_LIST", "").strip()
-    if wish == "native":
+    requested = os.environ.get("TORCH_CUDA_ARCH_LIST", "").strip()
+    if requested == "native":
         seen = {torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}
         if not seen:
             raise SystemExit("TORCH_CUDA_ARCH_LIST=native, but torch sees no GPU here.")
-        wish = ";".join(f"{major}.{minor}" for major, minor in seen)
+        requested = ";".join(f"{major}.{minor}" for major, minor in seen)
     known = toolkit.architectures()
-    if not wish:  # torch.cuda.get_arch_list() says nothing without a GPU in some versions
+    if not requested:  # torch.cuda.get_arch_list() says nothing without a GPU in some versions
         return cuda_architectures.of_torch(torch._C._cuda_getArchFlags() or "", known)
-    chosen = cuda_architectures.parse_list(wish)
+    chosen = cuda_architectures.parse_list(requested)
     cuda_architectures.check_supported(chosen, known, toolkit.version)
     return chosen
 
@@ -122,13 +125,7 @@ def nvcc_command(toolkit, compiler):
 
 
 def runtime_library(toolkit):
-    """What to link: the CUDA runtime that torch has loaded, or else the toolkit's."""
-    loaded = re.search(r"\s(/.*/libcudart\.so[.\d]*)$", _loaded_files(), re.MULTILINE)
-    if loaded:
-        return [loaded.group(1)]
+    """What to link: the CUDA runtime itself, so that none need be found when it is loaded."""
     _, libraries = toolkit.folders()
-    return [*(f"-L{folder}" for folder in libraries), "-lcudart"]
-
-
-def _loaded_files():
-    return Path("/proc/self/maps").read_text(encoding="utf-8")
+    own = ["-lcudart_static", "-lrt", "-ldl", "-lpthread"]
+    return [*(f"-L{folder}" for folder in libraries), *own]

@@ -1,4 +1,8 @@
-"""Compiles rotcell._C with ninja.
+"""Compiles the libraries of rotcell with ninja.
+
+librotcell_cpu.so and librotcell_cuda.so hold kernels and ops. They use LibTorch's stable ABI only,
+so that one build serves every torch from the oldest supported one on, and every Python. _C is a
+small module for this Python that tells about the build.
 
 torch's own BuildExtension gives every source the same flags. The kernels need different ones: each
 instruction set is a file of its own, and the choice between them is made at run time.
@@ -16,16 +20,24 @@ import sysconfig
 from pathlib import Path
 
 from cuda_compiler import chosen_architectures, cuda_decision, nvcc_command, runtime_library
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from sources import (
     COMMON_FLAGS,
     ROOT,
+    TARGET_FLAGS,
     X86,
+    cpu_sources,
     cuda_cxx_sources,
     cuda_sources,
-    cxx_sources,
-    torch_minor,
+    installed_torch,
+    module_sources,
+    own_flags,
 )
+
+CPU_LIBRARY = "librotcell_cpu.so"
+CUDA_LIBRARY = "librotcell_cuda.so"
+MODULE = "_C.so"
 
 
 def find_ninja():
@@ -36,6 +48,16 @@ def find_ninja():
     return ninja
 
 
+def pybind11_include():
+    try:
+        import pybind11
+    except ImportError:
+        raise SystemExit(
+            "rotcell is built with pybind11, which was not found: pip install pybind11"
+        ) from None
+    return pybind11.get_include()
+
+
 def words(arguments):
     return shlex.join(arguments).replace("$", "$$")
 
@@ -44,74 +66,128 @@ def path(name):
     return re.sub(r"([$ :])", r"$\1", str(name))
 
 
-def ninja_file(torch, compiler, toolkit, architectures):
-    """The text of build.ninja, which makes _C.so; without a toolkit, of CPU kernels only."""
-    from torch.utils import cpp_extension
-
-    includes = [*cpp_extension.include_paths(), sysconfig.get_path("include")]
-    libraries = ["-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
-    # A second OpenMP runtime would not know torch's number of threads: link the one torch carries.
-    carried = sorted(Path(torch.__file__).parent.glob("lib/libgomp*.so*"))
-    libraries += [str(library) for library in carried] or ["-fopenmp"]
-    if toolkit:
-        includes += toolkit.folders()[0]
-        libraries += ["-lc10_cuda", "-ltorch_cuda", *runtime_library(toolkit)]
-    flags = [
-        *COMMON_FLAGS,
-        f"-I{ROOT / 'csrc'}",
-        *(f"-isystem{folder}" for folder in includes),
-        "-DTORCH_EXTENSION_NAME=_C",
-        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
-        *(["-DROTCELL_X86=1"] if X86 else []),
-        *(["-DROTCELL_CUDA=1"] if toolkit else []),
-        *shlex.split(os.environ.get("CXXFLAGS", "")),
-    ]
-    link_flags = [
-        *(f"-L{folder}" for folder in cpp_extension.library_paths()),
-        *["-Wl,--as-needed", *libraries],
-        *shlex.split(os.environ.get("LDFLAGS", "")),
-    ]
-    lines = [
-        "rule compile",
-        f"  command = {words(compiler)} -MMD -MF $out.d {words(flags)} $own_flags -c $in -o $out",
-        "  depfile = $out.d",
-        "  deps = gcc",
-        "rule link",
-        f"  command = {words(compiler)} -shared $in {words(link_flags)} -o $out",
-    ]
-    objects = []
-    if toolkit:
-        nvcc = [*nvcc_command(toolkit, compiler), *(a.gencode for a in architectures)]
-        lines += [
-            "rule compile_cuda",
-            f"  command = {words(nvcc)} -MD -MF $out.d -c $in -o $out",
-            "  depfile = $out.d",
-            "  deps = gcc",
-        ]
-        for source in cuda_sources():  # first: these take the longest
-            objects.append(object_of(source))
-            lines.append(f"build {objects[-1]}: compile_cuda {path(source)}")
-    only_with_cuda = [(source, []) for source in cuda_cxx_sources()] if toolkit else []
-    for source, own_flags in [*cxx_sources(), *only_with_cuda]:
-        objects.append(object_of(source))
-        lines.append(f"build {objects[-1]}: compile {path(source)}")
-        lines.append(f"  own_flags = {words(own_flags)}")
-    lines.append(f"build _C.so: link {' '.join(objects)}")
-    return "\n".join(lines) + "\n"
-
-
 def object_of(source):
     """With the whole name of the source: there may be a .cpp and a .cu of the same name."""
     return path(f"{source.relative_to(ROOT / 'csrc')}.o")
 
 
+def is_below(source, folder):
+    """Whether some folder of csrc that the source is in has this name."""
+    return folder in source.relative_to(ROOT / "csrc").parts[:-1]
+
+
+class NinjaFile:
+    """The text of build.ninja, target by target; objects may be shared between targets."""
+
+    def __init__(self, compiler, flags):
+        self.compiler = compiler
+        self.lines = [
+            "rule compile",
+            f"  command = {words([*compiler, *flags])} $own_flags -MMD -MF $out.d -c $in -o $out",
+            "  depfile = $out.d",
+            "  deps = gcc",
+            "rule link",
+            f"  command = {words(compiler)} -shared $in $libraries -o $out",
+        ]
+        self.compiled = set()
+
+    def add_rule(self, name, command):
+        self.lines += [
+            f"rule {name}",
+            f"  command = {words(command)} -MD -MF $out.d -c $in -o $out",
+            "  depfile = $out.d",
+            "  deps = gcc",
+        ]
+
+    def object(self, source, rule="compile", flags=()):
+        name = object_of(source)
+        if name not in self.compiled:
+            self.compiled.add(name)
+            self.lines.append(f"build {name}: {rule} {path(source)}")
+            if rule == "compile":
+                self.lines.append(f"  own_flags = {words([*own_flags(source), *flags])}")
+        return name
+
+    def library(self, name, objects, libraries):
+        # Whatever is missing is an error here and not when the library is loaded.
+        link = ["-Wl,--as-needed", "-Wl,-z,defs", *libraries]
+        link += shlex.split(os.environ.get("LDFLAGS", ""))
+        self.lines.append(f"build {name}: link {' '.join(objects)}")
+        self.lines.append(f"  libraries = {words(link)}")
+
+    def text(self):
+        return "\n".join(self.lines) + "\n"
+
+
+def ninja_file(torch, compiler, toolkit, architectures):
+    """The text of build.ninja; without a toolkit, of what a CPU needs."""
+    root = Path(torch.__file__).parent
+    flags = [
+        *COMMON_FLAGS,
+        *TARGET_FLAGS,
+        f"-I{ROOT / 'csrc'}",
+        f"-isystem{root / 'include'}",
+        *(["-DROTCELL_X86=1"] if X86 else []),
+        *shlex.split(os.environ.get("CXXFLAGS", "")),
+    ]
+    ninja = NinjaFile(compiler, flags)
+    torch_libraries = [f"-L{root / 'lib'}", "-ltorch_cpu"]
+    if toolkit:
+        nvcc = [*nvcc_command(toolkit, compiler), *(a.gencode for a in architectures)]
+        ninja.add_rule("compile_cuda", nvcc)
+        includes = [f"-isystem{folder}" for folder in toolkit.folders()[0]]
+        # First: what nvcc compiles takes the longest.
+        objects = [ninja.object(source, "compile_cuda") for source in cuda_sources()]
+        for_cuda = ["-DUSE_CUDA=1", *includes]
+        objects += [
+            ninja.object(source, flags=for_cuda if is_below(source, "cuda") else ())
+            for source in cuda_cxx_sources()
+        ]
+        libraries = [*torch_libraries, "-ltorch_cuda", *runtime_library(toolkit)]
+        ninja.library(CUDA_LIBRARY, objects, libraries)
+    ninja.library(CPU_LIBRARY, [ninja.object(s) for s in cpu_sources()], torch_libraries)
+    python = [f"-isystem{pybind11_include()}", f"-isystem{sysconfig.get_path('include')}"]
+    for_module = [
+        ninja.object(source, flags=python if is_below(source, "module") else ())
+        for source in module_sources()
+    ]
+    # Python's own symbols are in the interpreter.
+    ninja.library(MODULE, for_module, ["-Wl,-z,undefs"])
+    return ninja.text()
+
+
+def git_commit():
+    """The commit of the source tree, with "+changes" if files differ from it, or "unknown"."""
+    if not (ROOT / ".git").exists():
+        return "unknown"
+    git = ["git", "-C", str(ROOT)]
+    try:
+        commit = subprocess.check_output(
+            [*git, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL
+        ).strip()
+        changed = subprocess.check_output(
+            [*git, "status", "--porcelain", "--untracked-files=no"], text=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return f"{commit}+changes" if changed.strip() else commit
+
+
+def write_compile_commands(ninja, folder):
+    """For clangd and its like, which look into build/."""
+    text = subprocess.check_output([ninja, "-C", str(folder), "-t", "compdb"], text=True)
+    entries = [e for e in json.loads(text) if e["file"].endswith((".cpp", ".cu"))]
+    target = ROOT / "build" / "compile_commands.json"
+    target.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+
+
 class NinjaBuild(build_ext):
-    """Builds the extension and writes _build.json, which says how, beside it."""
+    """Builds the libraries and writes _build.json, which says how, beside them."""
 
     def build_extension(self, ext):
         if not sys.platform.startswith("linux"):
             raise SystemExit("rotcell builds on Linux only so far.")
-        if torch_minor() is None:
+        if installed_torch() is None:
             raise SystemExit("rotcell is built against an installed torch, and none was found.")
         import torch
 
@@ -130,15 +206,21 @@ class NinjaBuild(build_ext):
         steps = ninja_file(torch, compiler, toolkit, architectures)
         (folder / "build.ninja").write_text(steps, encoding="utf-8")
         jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
-        if subprocess.call([find_ninja(), "-C", str(folder), "-j", jobs]):
+        ninja = find_ninja()
+        if subprocess.call([ninja, "-C", str(folder), "-j", jobs]):
             raise SystemExit("Compiling rotcell failed; the compiler's message is above.")
+        write_compile_commands(ninja, folder)
 
         output = Path(self.get_ext_fullpath(ext.name))
         output.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(folder / "_C.so", output)
+        shutil.copyfile(folder / MODULE, output)
+        shutil.copyfile(folder / CPU_LIBRARY, output.with_name(CPU_LIBRARY))
+        if toolkit:
+            shutil.copyfile(folder / CUDA_LIBRARY, output.with_name(CUDA_LIBRARY))
         answer = subprocess.check_output([*compiler, "--version"], text=True)
         facts = {
             "version": self.distribution.get_version(),
+            "commit": git_commit(),
             "torch": torch.__version__,
             "python": platform.python_version(),
             "compiler": answer.splitlines()[0],
@@ -154,4 +236,16 @@ class NinjaBuild(build_ext):
         """The last step of an editable install."""
         super().copy_extensions_to_source()
         for built in self.get_outputs():
-            shutil.copyfile(Path(built).with_name("_build.json"), ROOT / "rotcell/_build.json")
+            for name in (CPU_LIBRARY, CUDA_LIBRARY, "_build.json"):
+                source, target = Path(built).with_name(name), ROOT / "rotcell" / name
+                if source.is_file():
+                    shutil.copyfile(source, target)
+                else:
+                    target.unlink(missing_ok=True)
+
+
+class AnyPythonWheel(bdist_wheel):
+    """A wheel for every Python: only _C is for one, and nothing needs it."""
+
+    def get_tag(self):
+        return "py3", "none", super().get_tag()[2]

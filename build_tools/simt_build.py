@@ -15,13 +15,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from ninja_build import find_ninja, path, words
-from sources import COMMON_FLAGS, ROOT
+from ninja_build import find_ninja, path, pybind11_include, words
+from sources import COMMON_FLAGS, ROOT, TARGET_FLAGS, cuda_cxx_sources, cuda_sources
 
 # These speak to a GPU; the executor answers in their place.
-ONLY_FOR_A_GPU = ("current_device.cpp", "device.cu", "registration.cpp")
-# What the ops share with those of the CPU.
-SHARED = ("csrc/ops/sequence.cpp", "csrc/ops/plan_module.cpp")
+ONLY_FOR_A_GPU = [
+    ROOT / "csrc" / name
+    for name in ("cuda/device.cu", "ops/cuda/current_device.cpp", "ops/cuda/registration.cpp")
+]
 
 
 def compiler():
@@ -31,26 +32,24 @@ def compiler():
 
 
 def simt_sources():
-    patterns = ("csrc/cuda/*.cu", "csrc/cuda/*.cpp", "csrc/ops/cuda/*.cpp", "csrc/simt/*.cpp")
-    found = [source for pattern in patterns for source in ROOT.glob(pattern)]
-    own = [source for source in found if source.name not in ONLY_FOR_A_GPU]
-    return sorted([*own, *(ROOT / name for name in SHARED)])
+    of_library = [s for s in (*cuda_sources(), *cuda_cxx_sources()) if s not in ONLY_FOR_A_GPU]
+    arguments = ROOT / "csrc/module/cuda_plan.cpp"  # a GPU or a path, as Python names them
+    return sorted([*of_library, *ROOT.glob("csrc/simt/*.cpp"), arguments])
 
 
 def ninja_file(torch, cxx):
-    from torch.utils import cpp_extension
-
-    includes = [*cpp_extension.include_paths(), sysconfig.get_path("include")]
+    root = Path(torch.__file__).parent
+    includes = [root / "include", pybind11_include(), sysconfig.get_path("include")]
     flags = [
-        *(flag for flag in COMMON_FLAGS if flag != "-fopenmp"),  # torch's products bring their own
-        *["-DROTCELL_SIMT=1", "-Wno-unknown-pragmas", f"-I{ROOT / 'csrc'}"],
+        *COMMON_FLAGS,
+        *TARGET_FLAGS,
+        # More would take longer to compile than it saves in tests.
+        *["-O1", "-DROTCELL_SIMT=1", "-Wno-unknown-pragmas", f"-I{ROOT / 'csrc'}"],
         *(f"-isystem{folder}" for folder in includes),
-        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         *shlex.split(os.environ.get("CXXFLAGS", "")),
     ]
     link_flags = [
-        *(f"-L{folder}" for folder in cpp_extension.library_paths()),
-        *["-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"],
+        *[f"-L{root / 'lib'}", "-ltorch_cpu"],
         *shlex.split(os.environ.get("LDFLAGS", "")),
     ]
     lines = [

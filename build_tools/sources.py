@@ -1,4 +1,4 @@
-"""What is compiled, with which flags, and against which torch."""
+"""What is compiled into which library, and with which flags."""
 
 import importlib.metadata
 import platform
@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-OLDEST_TORCH = (2, 6)
+OLDEST_TORCH = (2, 10)  # raising it: docs/stable-abi.md
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 # No -march=native: one wheel for every machine. No -ffast-math: NaN and Inf keep their meaning.
 COMMON_FLAGS = [
-    *["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-fopenmp", "-Wall", "-Wextra"],
+    *["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"],
     *["-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"],
 ]
 AVX2_FLAGS = ["-mavx2", "-mfma"]
@@ -20,33 +20,53 @@ AVX512_FLAGS = [
     *AVX2_FLAGS,
 ]
 
+# torch's headers then declare only what every torch from the oldest on has.
+TARGET_FLAGS = [f"-DTORCH_TARGET_VERSION=0x{OLDEST_TORCH[0]:02x}{OLDEST_TORCH[1]:02x}000000000000"]
 
-def cxx_sources():
-    """Every C++ source of any build, with the flags that only it gets."""
-    folders = ("csrc/cpu", "csrc/cuda", "csrc/ops")
-    for source in sorted(source for folder in folders for source in ROOT.glob(f"{folder}/*.cpp")):
-        if source.stem.endswith("_avx2"):
-            flags = AVX2_FLAGS
-        elif source.stem.endswith("_avx512"):
-            flags = AVX512_FLAGS
-        else:
-            flags = []
-        if X86 or not flags:
-            yield source, flags
+# What the ops on a GPU share with those on the CPU.
+SHARED_OPS = [
+    *("arguments.cpp", "processors.cpp", "registration.cpp", "sequence.cpp", "tensor.cpp"),
+    "threads.cpp",
+]
+SHARED_KERNELS = ["barrier.cpp", "partition.cpp"]
+
+
+def _found(*patterns):
+    return sorted(source for pattern in patterns for source in ROOT.glob(f"csrc/{pattern}"))
+
+
+def own_flags(source):
+    """The flags that only this source gets."""
+    if source.stem.endswith("_avx2"):
+        return AVX2_FLAGS
+    if source.stem.endswith("_avx512"):
+        return AVX512_FLAGS
+    return []
+
+
+def cpu_sources():
+    """Of librotcell_cpu.so: the kernels and ops of the CPU."""
+    return [s for s in _found("cpu/*.cpp", "ops/*.cpp") if X86 or not own_flags(s)]
 
 
 def cuda_sources():
-    """What nvcc compiles, if there are to be CUDA kernels."""
-    return sorted(ROOT.glob("csrc/cuda/*.cu"))
+    """What nvcc compiles for librotcell_cuda.so."""
+    return _found("cuda/*.cu")
 
 
 def cuda_cxx_sources():
-    """What the C++ compiler compiles only if there are to be CUDA kernels."""
-    return sorted(ROOT.glob("csrc/ops/cuda/*.cpp"))
+    """What the C++ compiler compiles for it."""
+    shared = [f"ops/{name}" for name in SHARED_OPS] + [f"cpu/{name}" for name in SHARED_KERNELS]
+    return _found("cuda/*.cpp", "ops/cuda/*.cpp", *shared)
 
 
-def torch_minor():
-    """(major, minor) of the torch to build against, or None when there is none."""
+def module_sources():
+    """Of _C, which knows nothing of torch."""
+    return _found("module/*.cpp", "cuda/plan.cpp", "cpu/instruction_set.cpp", "ops/processors.cpp")
+
+
+def installed_torch():
+    """The version of the torch to build against, or None when there is none."""
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
@@ -55,11 +75,4 @@ def torch_minor():
     if minor < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
         raise SystemExit(f"rotcell needs torch {oldest} or newer; torch {version} is installed.")
-    return minor
-
-
-def runtime_requirements():
-    """What an installed rotcell needs; torch's C++ interface changes between minor versions."""
-    minor = torch_minor()
-    torch = "torch=={}.{}.*".format(*minor) if minor else "torch>={}.{}".format(*OLDEST_TORCH)
-    return [torch, "numpy"]  # without numpy, torch warns when it is imported
+    return version

@@ -1,8 +1,8 @@
-"""What the test files share: the two kinds of cell, plain twins to compare with, comparisons."""
+"""What the test files share: all cells, plain twins to compare with, comparisons."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,64 +10,103 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from rotcell import reference
-from rotcell.cells import RotGRUCell, RotLSTMCell
-from rotcell.layers import RotGRU, RotLSTM
+import rotcell
+from rotcell import ops
+from rotcell.reference import CELLS, Cell, Weights
 
 #: Largest error allowed, relative to the largest value of a tensor.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 
+#: Options that add a number to the input biases of a gate, where there is such a gate.
+SHIFTS = {"rotation_bias": "rot", "forget_bias": "f"}
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Kind:
-    """One of the two cells, with everything that is named after it."""
+    """A cell of the list, with everything that is made of it. What differs is its description."""
 
-    name: str
-    layer: type[RotLSTM] | type[RotGRU]
-    cell: type[RotLSTMCell] | type[RotGRUCell]
+    description: Cell
+    layer: Any
+    cell: Any
     plain_layer: type[nn.LSTM] | type[nn.GRU]
     plain_cell: type[nn.LSTMCell] | type[nn.GRUCell]
-    sequence: Callable[..., tuple[Tensor, ...]]
-    gates: tuple[str, ...]
-    num_states: int
 
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def name(self) -> str:
+        return self.description.name
+
+    @property
+    def num_states(self) -> int:
+        return len(self.description.states)
+
+    @property
+    def num_weights(self) -> int:
+        return len(Weights._fields) - (not self.description.can_project)
+
+    @property
+    def op(self) -> Any:
+        return getattr(torch.ops.rotcell, self.name)
+
+    @property
+    def backward_op(self) -> Any:
+        return getattr(torch.ops.rotcell, f"{self.name}_backward")
+
+    def _split(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        first, end = 1 + self.num_states, 1 + self.num_states + self.num_weights
+        weights = Weights(*arguments[first:end])
+        return arguments[0], arguments[1:first], weights, *arguments[end:]
+
+    def kernel(self, *arguments: Any) -> tuple[Tensor, ...]:
+        """The op over x, states, weights[, batch_sizes, reverse, gates, angle_gates]."""
+        return ops.sequence(self.description, *self._split(arguments))
+
+    def reference(self, *arguments: Any) -> tuple[Tensor, ...]:
+        """The reference over the same."""
+        return self.description.sequence(*self._split(arguments))
+
     def step(
-        self, x: Tensor, state: Sequence[Tensor], *weights: Tensor | None
+        self, x: Tensor, state: Sequence[Tensor], *weights: Tensor | None, **options: Any
     ) -> tuple[Tensor, ...]:
-        if self.name == "lstm":
-            return reference.rot_lstm_step(x, *state, *weights)
-        return (reference.rot_gru_step(x, *state, *weights[:4]),)
+        return self.description.step(x, state, Weights(*weights), **options)
 
     def rows(self, hidden_size: int) -> int:
-        return (len(self.gates) - 1) * hidden_size + hidden_size // 2
+        return self.description.rows(hidden_size)
+
+    def angle_rows(self, hidden_size: int) -> slice:
+        """Rows of the angles, which come last; an empty slice where there are none."""
+        rows = self.rows(hidden_size)
+        return slice(rows - self.description.rotation.angles(hidden_size), rows)
+
+    def state_sizes(self, hidden_size: int, output_size: int | None = None) -> list[int]:
+        return self.description.state_sizes(hidden_size, output_size or hidden_size)
 
     def as_hx(self, states: Sequence[Tensor]) -> Any:
         """Put states into the form that this kind of layer takes them in."""
-        return tuple(states) if self.num_states == 2 else states[0]
+        return states[0] if self.num_states == 1 else tuple(states)
 
     def as_states(self, hx: Any) -> tuple[Tensor, ...]:
-        return tuple(hx) if self.num_states == 2 else (hx,)
+        return (hx,) if self.num_states == 1 else tuple(hx)
 
 
-LSTM = Kind(
-    "lstm",
-    RotLSTM,
-    RotLSTMCell,
-    nn.LSTM,
-    nn.LSTMCell,
-    reference.rot_lstm,
-    ("i", "f", "g", "o", "rot"),
-    2,
-)
-GRU = Kind(
-    "gru", RotGRU, RotGRUCell, nn.GRU, nn.GRUCell, reference.rot_gru, ("r", "z", "n", "rot"), 1
-)
-KINDS = (LSTM, GRU)
+def _kind(description: Cell) -> Kind:
+    public = [value for value in vars(rotcell).values() if isinstance(value, type)]
+    layer, cell = sorted(
+        (c for c in public if getattr(c, "_cell", None) is description), key=lambda c: c.__name__
+    )
+    assert cell.__name__ == layer.__name__ + "Cell"
+    plain = (nn.GRU, nn.GRUCell) if len(description.states) == 1 else (nn.LSTM, nn.LSTMCell)
+    return Kind(description, layer, cell, *plain)
 
-#: Constructor options that change what is computed. "proj_size" is left out for the GRU.
+
+KINDS = tuple(_kind(description) for description in CELLS.values())
+#: For what is about one of them alone.
+LSTM, GRU, PLAIN_LSTM, CLASSIC_GRU = KINDS[:4]
+ROTATING = tuple(kind for kind in KINDS if kind.description.rotates)
+
+#: Constructor options that change what is computed. "proj_size" is for cells that can project.
 OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},
     "no_bias": {"bias": False},
@@ -86,7 +125,7 @@ def kinds_and_options() -> list[tuple[Kind, str]]:
         (kind, name)
         for kind in KINDS
         for name, options in OPTIONS.items()
-        if kind is LSTM or "proj_size" not in options
+        if kind.description.can_project or "proj_size" not in options
     ]
 
 
@@ -95,7 +134,7 @@ def states_for(
 ) -> tuple[Tensor, ...]:
     """Random initial states of a layer; without a batch dimension if batch is None."""
     directions = layer.num_layers * (2 if layer.bidirectional else 1)
-    sizes = [layer.proj_size or layer.hidden_size, layer.hidden_size][: kind.num_states]
+    sizes = kind.state_sizes(layer.hidden_size, layer.proj_size)
     lead = (directions,) if batch is None else (directions, batch)
     dtype = dtype or layer.weight_ih_l0.dtype
     return tuple(torch.randn(*lead, size, dtype=dtype) for size in sizes)
@@ -109,6 +148,7 @@ def run_step_by_step(
     x is [T, B, I], states are [layers * directions, B, size]; dropout is left out.
     """
     directions = 2 if layer.bidirectional else 1
+    functions = {"gates": layer.gates, "angle_gates": layer.angle_gates}
     last: list[tuple[Tensor, ...]] = []
     for k in range(layer.num_layers):
         outputs = []
@@ -121,7 +161,7 @@ def run_step_by_step(
             state = tuple(s[k * directions + direction] for s in states)
             steps = []
             for x_t in x.flip(0) if direction else x:
-                state = kind.step(x_t, state, *weights)
+                state = kind.step(x_t, state, *weights, **functions)
                 steps.append(state[0])
             out = torch.stack(steps)
             outputs.append(out.flip(0) if direction else out)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from helpers import LSTM, Kind
+from helpers import Kind
 from torch import Tensor
 
 
@@ -23,6 +24,8 @@ class Case:
     packed: bool = False
     reverse: bool = False
     bias: bool = True
+    gates: str = "sigmoid"
+    angle_gates: str = "sigmoid"
 
     def __str__(self) -> str:
         marks = [
@@ -32,6 +35,8 @@ class Case:
                 ("packed", self.packed),
                 ("reverse", self.reverse),
                 ("no_bias", not self.bias),
+                (self.gates, self.gates != "sigmoid"),
+                (f"angles_{self.angle_gates}", self.angle_gates != "sigmoid"),
             ]
             if is_so
         ]
@@ -44,6 +49,11 @@ class Case:
         lengths = torch.randint(1, self.steps + 1, (self.batch,))
         lengths[0] = self.steps
         return (lengths[None, :] > torch.arange(self.steps)[:, None]).sum(1)
+
+    @property
+    def options(self) -> tuple[bool, str, str]:
+        """What comes after batch_sizes."""
+        return self.reverse, self.gates, self.angle_gates
 
     def arguments(
         self, dtype: torch.dtype = torch.float64, seed: int = 0
@@ -65,11 +75,11 @@ class Case:
         def data(*shape: int) -> Tensor:
             return torch.randn(shape, dtype=torch.float64)
 
-        states = [data(self.batch, outputs), data(self.batch, self.hidden)][: self.kind.num_states]
+        states = [data(self.batch, size) for size in self.kind.state_sizes(self.hidden, outputs)]
         biases = [weight(rows), weight(rows)] if self.bias else [None, None]
         tensors = [data(tokens, self.inputs), *states]
         tensors += [weight(rows, self.inputs), weight(rows, outputs), *biases]
-        if self.kind is LSTM:
+        if self.kind.description.can_project:
             tensors.append(weight(outputs, self.hidden) if self.outputs else None)
         return [None if t is None else t.to(dtype) for t in tensors], batch_sizes
 
@@ -84,7 +94,7 @@ def variants(kind: Kind, sizes: Sequence[tuple[int, int, int, int]]) -> list[Cas
             for packed in (False, True)
             for reverse in (False, True)
         ]
-        if kind is LSTM and hidden > 2:
+        if kind.description.can_project and hidden > 2:
             smaller = replace(plain, outputs=max(1, hidden // 3))
             cases += [smaller, replace(smaller, packed=True, reverse=True)]
     return cases
@@ -97,11 +107,14 @@ def output_gradients(results: Sequence[Tensor]) -> list[Tensor]:
 
 
 def run(
-    function, tensors: Sequence[Tensor | None], batch_sizes: Tensor | None, reverse: bool
+    function: Callable[..., Sequence[Tensor]],
+    tensors: Sequence[Tensor | None],
+    batch_sizes: Tensor | None,
+    *options: Any,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Results, and gradients of a fixed random combination of them for every argument."""
     leaves = [None if t is None else t.detach().clone().requires_grad_() for t in tensors]
-    results = function(*leaves, batch_sizes, reverse)
+    results = function(*leaves, batch_sizes, *options)
     targets = [t for t in leaves if t is not None]
     grads = torch.autograd.grad(results, targets, output_gradients(results))
     return list(results), list(grads)

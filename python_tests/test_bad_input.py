@@ -1,4 +1,4 @@
-"""The same mistake made with nn.LSTM and with RotLSTM raises the same type of exception."""
+"""The same mistake made with torch's layer and with ours raises the same type of exception."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import GRU, KINDS, LSTM, Kind
+from helpers import KINDS, SHIFTS, Kind
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+
+PROJECTING = [kind for kind in KINDS if kind.description.can_project]
+#: By the form of their state: (h, c), or h alone.
+PAIRS = [kind for kind in KINDS if kind.num_states == 2]
+SINGLES = [kind for kind in KINDS if kind.num_states == 1]
 
 CONSTRUCTOR: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "input_size_zero": ((0, 4), {}),
@@ -45,7 +50,7 @@ CONSTRUCTOR: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "device_unknown": ((3, 4), {"device": "nowhere"}),
     "too_many_positional": ((3, 4, 1, True, False, 0.0, False, 0, None, None, 0), {}),
 }
-LSTM_CONSTRUCTOR: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+PROJECTION_CONSTRUCTOR: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "proj_size_negative": ((3, 4), {"proj_size": -1}),
     "proj_size_of_hidden_size": ((3, 4), {"proj_size": 4}),
     "proj_size_float": ((3, 4), {"proj_size": 1.5}),
@@ -73,12 +78,12 @@ def assert_same_type_of_exception(ours: Callable[[], Any], theirs: Callable[[], 
     ("kind", "name"),
     [
         *((kind, name) for kind in KINDS for name in CONSTRUCTOR),
-        *((LSTM, name) for name in LSTM_CONSTRUCTOR),
+        *((kind, name) for kind in PROJECTING for name in PROJECTION_CONSTRUCTOR),
     ],
     ids=str,
 )
 def test_constructor(kind: Kind, name: str) -> None:
-    args, kwargs = (CONSTRUCTOR | LSTM_CONSTRUCTOR)[name]
+    args, kwargs = (CONSTRUCTOR | PROJECTION_CONSTRUCTOR)[name]
     error = assert_same_type_of_exception(
         lambda: kind.layer(*args, **kwargs), lambda: kind.plain_layer(*args, **kwargs)
     )
@@ -94,30 +99,50 @@ def test_values_that_nn_lstm_lets_pass_pass(kind: Kind) -> None:
         layer(torch.randn(2, 1, layer.input_size))
 
 
+KINDS_AND_SHIFTS = pytest.mark.parametrize(
+    ("kind", "option"),
+    [(k, o) for k in KINDS for o, gate in SHIFTS.items() if gate in k.description.gates],
+    ids=str,
+)
+
+
+@KINDS_AND_SHIFTS
 @pytest.mark.parametrize("value", [None, "1", True, 1j, torch.tensor(1.0)], ids=str)
-def test_rotation_bias_must_be_a_number(kind: Kind, value: Any) -> None:
+def test_shifts_of_biases_must_be_numbers(kind: Kind, option: str, value: Any) -> None:
     for make in (kind.layer, kind.cell):
-        with pytest.raises(TypeError, match="rotation_bias"):
-            make(3, 4, rotation_bias=value)
+        with pytest.raises(TypeError, match=option):
+            make(3, 4, **{option: value})
 
 
+@KINDS_AND_SHIFTS
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_rotation_bias_must_be_finite(kind: Kind, value: float) -> None:
+def test_shifts_of_biases_must_be_finite(kind: Kind, option: str, value: float) -> None:
     for make in (kind.layer, kind.cell):
-        with pytest.raises(ValueError, match="rotation_bias"):
-            make(3, 4, rotation_bias=value)
+        with pytest.raises(ValueError, match=option):
+            make(3, 4, **{option: value})
 
 
-def test_rotation_bias_needs_a_bias(kind: Kind) -> None:
+@KINDS_AND_SHIFTS
+def test_shifts_of_biases_need_a_bias(kind: Kind, option: str) -> None:
     for make in (kind.layer, kind.cell):
         with pytest.raises(ValueError, match="bias=True"):
-            make(3, 4, bias=False, rotation_bias=-1.0)
-        make(3, 4, bias=False, rotation_bias=0)
+            make(3, 4, bias=False, **{option: -1.0})
+        make(3, 4, bias=False, **{option: 0})
 
 
-def test_rotation_bias_is_no_positional_argument(kind: Kind) -> None:
+def test_own_options_are_no_positional_arguments(kind: Kind) -> None:
     with pytest.raises(TypeError):
-        kind.cell(3, 4, True, None, None, -1.0)
+        kind.cell(3, 4, True, None, None, "sigmoid")
+
+
+@pytest.mark.parametrize("option", ["gates", "angle_gates"])
+@pytest.mark.parametrize("value", [None, 1, "Sigmoid", "relu", ["sigmoid"]], ids=str)
+def test_gate_functions_must_be_known(kind: Kind, option: str, value: Any) -> None:
+    has_option = option == "gates" or kind.description.rotates
+    for make in (kind.layer, kind.cell):
+        with pytest.raises(ValueError if has_option else TypeError, match=option) as caught:
+            make(3, 4, **{option: value})
+        assert "'hard_sigmoid'" in str(caught.value) or not has_option
 
 
 def state(kind: Kind, *shape: int, **options: Any) -> Any:
@@ -177,7 +202,7 @@ FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
     "packed_sizes_too_many": lambda k: (batch_sizes_of(3, 3),),
     "packed_sizes_empty": lambda k: (batch_sizes_of(),),
 }
-LSTM_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
+PAIR_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
     "packed_sizes_too_few": lambda k: (batch_sizes_of(2, 2),),
     "only_h_0": lambda k: (X, torch.zeros(1, 2, 4)),
     "only_h_0_of_two_layers": lambda k: (X, torch.zeros(2, 2, 4)),
@@ -188,7 +213,7 @@ LSTM_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
     "c_0_features": lambda k: (X, (torch.zeros(1, 2, 4), torch.zeros(1, 2, 5))),
     "c_0_double": lambda k: (X, (torch.zeros(1, 2, 4), torch.zeros(1, 2, 4).double())),
 }
-GRU_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
+SINGLE_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
     "pair": lambda k: (X, (torch.zeros(1, 2, 4),) * 2),
     "packed_double": lambda k: (packed([5, 3], 3, dtype=torch.float64),),
     "packed_state_unbatched": lambda k: (packed([5, 3], 3), state(k, 1, 4)),
@@ -199,17 +224,18 @@ GRU_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
     ("kind", "name"),
     [
         *((kind, name) for kind in KINDS for name in FORWARD),
-        *((LSTM, name) for name in LSTM_FORWARD),
-        *((GRU, name) for name in GRU_FORWARD),
+        *((kind, name) for kind in PAIRS for name in PAIR_FORWARD),
+        *((kind, name) for kind in SINGLES for name in SINGLE_FORWARD),
     ],
     ids=str,
 )
 def test_forward(kind: Kind, name: str) -> None:
-    args = (FORWARD | LSTM_FORWARD | GRU_FORWARD)[name](kind)
+    args = (FORWARD | PAIR_FORWARD | SINGLE_FORWARD)[name](kind)
     layer, plain = kind.layer(3, 4), kind.plain_layer(3, 4)
     assert_same_type_of_exception(lambda: layer(*args), lambda: plain(*args))
 
 
+@pytest.mark.parametrize("kind", PAIRS, ids=str)
 @pytest.mark.parametrize(
     ("args", "error"),
     [
@@ -220,17 +246,18 @@ def test_forward(kind: Kind, name: str) -> None:
     ids=["dtype", "state_unbatched", "pair_of_one"],
 )
 def test_packed_lstm_input_is_checked_as_padded_input_is(
-    args: tuple[Any, ...], error: type[Exception]
+    kind: Kind, args: tuple[Any, ...], error: type[Exception]
 ) -> None:
     """Here nn.LSTM itself checks nothing and raises what its internals stumble over."""
     with pytest.raises(error):
-        LSTM.layer(3, 4)(*args)
+        kind.layer(3, 4)(*args)
 
 
-def test_tokens_left_over_are_refused_for_the_gru_too() -> None:
+@pytest.mark.parametrize("kind", SINGLES, ids=str)
+def test_tokens_left_over_are_refused_for_a_gru_too(kind: Kind) -> None:
     """nn.GRU drops them without a word; nn.LSTM refuses them."""
     with pytest.raises(RuntimeError):
-        GRU.layer(3, 4)(batch_sizes_of(2, 2))
+        kind.layer(3, 4)(batch_sizes_of(2, 2))
 
 
 @pytest.mark.parametrize(
@@ -272,14 +299,14 @@ CELL_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
     "state_batched_for_unbatched": lambda k: (ROWS[0], state(k, 1, 4)),
     "state_three_dimensions": lambda k: (ROWS, state(k, 1, 2, 4)),
 }
-LSTM_CELL_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
+PAIR_CELL_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
     "only_h": lambda k: (ROWS, torch.zeros(2, 4)),
     "pair_of_one": lambda k: (ROWS, (torch.zeros(2, 4),)),
     "pair_of_three": lambda k: (ROWS, (torch.zeros(2, 4),) * 3),
     "c_features": lambda k: (ROWS, (torch.zeros(2, 4), torch.zeros(2, 5))),
     "c_batch": lambda k: (ROWS, (torch.zeros(2, 4), torch.zeros(3, 4))),
 }
-GRU_CELL_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
+SINGLE_CELL_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
     "pair": lambda k: (ROWS, (torch.zeros(2, 4),) * 2),
 }
 
@@ -288,13 +315,13 @@ GRU_CELL_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
     ("kind", "name"),
     [
         *((kind, name) for kind in KINDS for name in CELL_FORWARD),
-        *((LSTM, name) for name in LSTM_CELL_FORWARD),
-        *((GRU, name) for name in GRU_CELL_FORWARD),
+        *((kind, name) for kind in PAIRS for name in PAIR_CELL_FORWARD),
+        *((kind, name) for kind in SINGLES for name in SINGLE_CELL_FORWARD),
     ],
     ids=str,
 )
 def test_cell_forward(kind: Kind, name: str) -> None:
-    args = (CELL_FORWARD | LSTM_CELL_FORWARD | GRU_CELL_FORWARD)[name](kind)
+    args = (CELL_FORWARD | PAIR_CELL_FORWARD | SINGLE_CELL_FORWARD)[name](kind)
     cell, plain = kind.cell(3, 4), kind.plain_cell(3, 4)
     assert_same_type_of_exception(lambda: cell(*args), lambda: plain(*args))
 

@@ -1,4 +1,4 @@
-"""RotLSTMCell and RotGRUCell: one timestep of the layers."""
+"""The single-step cells: one timestep of the layers."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import pickle
 
 import pytest
 import torch
-from helpers import Kind, assert_all_near, gradients, leaves
+from helpers import SHIFTS, Kind, assert_all_near, gradients, leaves
+from torch.nn.utils.parametrizations import spectral_norm
+
+from rotcell.reference import GATE_FUNCTIONS
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("gates", GATE_FUNCTIONS)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("hidden_size", [1, 4, 7])
 def test_results_and_gradients_match_the_reference(
-    kind: Kind, hidden_size: int, bias: bool, dtype: torch.dtype
+    kind: Kind, hidden_size: int, bias: bool, gates: str, dtype: torch.dtype
 ) -> None:
-    cell = kind.cell(3, hidden_size, bias=bias, dtype=dtype)
+    cell = kind.cell(3, hidden_size, bias=bias, dtype=dtype, gates=gates)
     inputs = leaves(
         [torch.randn(5, 3), *(torch.randn(5, hidden_size) for _ in range(kind.num_states))], dtype
     )
@@ -27,7 +31,11 @@ def test_results_and_gradients_match_the_reference(
     inputs64 = leaves(inputs, torch.float64)
     parameters64 = leaves(cell.parameters(), torch.float64)
     expected_results = kind.step(
-        inputs64[0], inputs64[1:], *parameters64, *[None] * (4 - len(parameters64))
+        inputs64[0],
+        inputs64[1:],
+        *parameters64,
+        *[None] * (4 - len(parameters64)),
+        gates=gates,
     )
     expected = gradients(expected_results, [*inputs64, *parameters64], cotangents)
     assert_all_near(results, expected_results)
@@ -87,16 +95,31 @@ def test_parameters_have_the_names_and_order_of_the_plain_cell(kind: Kind, bias:
     assert cell.extra_repr() == plain.extra_repr()
 
 
-def test_rotation_bias_moves_the_angles_rows_of_the_input_bias(kind: Kind) -> None:
+@pytest.mark.parametrize("option", SHIFTS)
+def test_options_shift_the_rows_of_their_gate_in_the_input_bias(kind: Kind, option: str) -> None:
+    gate = SHIFTS[option]
+    if gate not in kind.description.gates:
+        with pytest.raises(TypeError, match=option):
+            kind.cell(3, 7, **{option: 2.0})
+        return
     torch.manual_seed(3)
     plain = kind.cell(3, 7)
     torch.manual_seed(3)
-    moved = kind.cell(3, 7, rotation_bias=2.0)
-    rot = kind.rows(7) - 3
-    assert torch.equal(moved.bias_ih[:rot], plain.bias_ih[:rot])
-    assert torch.equal(moved.bias_ih[rot:], plain.bias_ih[rot:] + 2.0)
+    moved = kind.cell(3, 7, **{option: 2.0})
+    expected = torch.zeros_like(plain.bias_ih)
+    expected[kind.description.rows_of(gate, 7)] = 2.0
+    assert torch.equal(moved.bias_ih, plain.bias_ih + expected)
     assert torch.equal(moved.bias_hh, plain.bias_hh)
-    assert "rotation_bias=2.0" in repr(moved)
+    assert f"{option}=2.0" in repr(moved)
+
+
+def test_parametrised_weights_are_computed_once_a_step(kind: Kind) -> None:
+    cell, calls = kind.cell(3, 5), []
+    spectral_norm(cell, "weight_ih")
+    parametrization = cell.parametrizations.weight_ih[0]
+    parametrization.register_forward_hook(lambda *_: calls.append(1))
+    cell(torch.randn(2, 3))
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])

@@ -71,13 +71,24 @@ def test_a_fitting_nvcc_means_cuda_kernels(compiler, tmp_path, monkeypatch):
     assert reason == "nvcc 13.0 fits torch"
 
 
+def test_an_older_toolkit_serves_a_newer_torch(compiler, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    make_nvcc(tmp_path, "12.4")
+    toolkit, _ = compiler.cuda_decision(torch_with("13.0"))
+    assert toolkit.version == "12.4"
+
+
 @pytest.mark.parametrize("forced", [False, True])
 @pytest.mark.parametrize(
     ("built_with", "release", "reason"),
     [
         (None, "13.0", "torch is a CPU build (install a CUDA build of torch first)"),
         ("13.0", None, "nvcc was not found (set CUDA_HOME to a CUDA 13 toolkit, or put its nvcc"),
-        ("13.0", "12.4", "is of CUDA 12.4, torch of 13.0 (set CUDA_HOME to a CUDA 13 toolkit"),
+        (
+            "12.8",
+            "13.0",
+            "is of CUDA 13.0, newer than torch's 12.8 (set CUDA_HOME to a CUDA 12 toolkit",
+        ),
     ],
 )
 def test_an_obstacle_is_a_reason_or_an_error(
@@ -154,11 +165,11 @@ def test_nvcc_uses_the_same_host_compiler(compiler, host, expected):
     assert not any("ccache" in word for word in compiler.nvcc_command(toolkit, host))
 
 
-def test_the_runtime_that_torch_has_loaded_is_linked(compiler, monkeypatch):
-    line = "7f00-7f01 r--p 00000000 fe:00 1 "
-    maps = f"{line}/lib/libc.so.6\n{line}/site packages/nvidia/lib/libcudart.so.13\n"
-    monkeypatch.setattr(compiler, "_loaded_files", lambda: maps)
-    assert compiler.runtime_library(None) == ["/site packages/nvidia/lib/libcudart.so.13"]
+def test_the_runtime_is_linked_in(compiler, monkeypatch):
+    folders = (["/cuda/include"], ["/cuda/lib"])
+    monkeypatch.setattr(compiler.Toolkit, "folders", lambda self: folders)
+    found = compiler.runtime_library(compiler.Toolkit("nvcc", "13.0", "13.0.88"))
+    assert found[:2] == ["-L/cuda/lib", "-lcudart_static"]
 
 
 # --- For which GPUs

@@ -1,4 +1,4 @@
-"""With the rotation off RotLSTM is nn.LSTM; RotGRU is then the paper's GRU."""
+"""LSTM, and RotLSTM with the rotation off, are nn.LSTM; the GRUs are the one of the paper."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 import torch
 from helpers import (
+    CLASSIC_GRU,
     GRU,
     LSTM,
+    PLAIN_LSTM,
+    ROTATING,
+    Kind,
     assert_all_near,
     assert_near,
     gradients,
@@ -24,8 +28,9 @@ from helpers import (
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+import rotcell
+from rotcell import RotLSTM
 from rotcell.convert import ROTATION_OFF
-from rotcell.layers import RotGRU, RotLSTM
 
 ALL_OPTIONS = [
     {
@@ -65,8 +70,23 @@ def results_and_gradients(
     return results, gradients(results, [*inputs, *layer.parameters()], cotangents)
 
 
+def ours_from(kind: Kind, lstm: nn.LSTM) -> Any:
+    """A layer of ours that must compute what an nn.LSTM does."""
+    if kind is LSTM:
+        return RotLSTM.from_lstm(lstm)
+    names = ("num_layers", "batch_first", "dropout", "bidirectional", "proj_size")
+    options = {name: getattr(lstm, name) for name in names}
+    dtype = lstm.weight_ih_l0.dtype
+    layer = kind.layer(lstm.input_size, lstm.hidden_size, dtype=dtype, **options)
+    layer.load_state_dict(lstm.state_dict())
+    return layer.train(lstm.training)
+
+
+BOTH_LSTMS = pytest.mark.parametrize("kind", [LSTM, PLAIN_LSTM], ids=str)
+
+
 def assert_same_as_lstm(
-    lstm: nn.LSTM, layer: RotLSTM, x: list[Tensor], batch: int, packed: bool
+    lstm: nn.LSTM, layer: Any, x: list[Tensor], batch: int, packed: bool
 ) -> None:
     states, cotangents = states_for(LSTM, lstm, batch), []
     expected, expected_gradients = results_and_gradients(lstm, x, states, packed, cotangents)
@@ -81,25 +101,27 @@ def assert_same_as_lstm(
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("hidden_size", [4, 7])
 @pytest.mark.parametrize("options", ALL_OPTIONS, ids=option_id)
+@BOTH_LSTMS
 def test_outputs_and_gradients_are_those_of_nn_lstm(
-    options: dict[str, Any], hidden_size: int, dtype: torch.dtype
+    kind: Kind, options: dict[str, Any], dtype: torch.dtype
 ) -> None:
+    hidden_size = 7 if options["bidirectional"] else 4
     lstm = nn.LSTM(3, hidden_size, dtype=dtype, **options)
     x = torch.randn((4, 6, 3) if lstm.batch_first else (6, 4, 3), dtype=dtype)
-    assert_same_as_lstm(lstm, RotLSTM.from_lstm(lstm), [x], 4, packed=False)
+    assert_same_as_lstm(lstm, ours_from(kind, lstm), [x], 4, packed=False)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("lengths", [[5, 4, 2], [2, 6, 1, 4]], ids=["sorted", "unsorted"])
 @pytest.mark.parametrize("options", ALL_OPTIONS, ids=option_id)
+@BOTH_LSTMS
 def test_packed_outputs_and_gradients_are_those_of_nn_lstm(
-    options: dict[str, Any], lengths: list[int], dtype: torch.dtype
+    kind: Kind, options: dict[str, Any], dtype: torch.dtype
 ) -> None:
+    lengths = [5, 4, 2] if options["batch_first"] else [2, 6, 1, 4]
     lstm = nn.LSTM(3, 5, dtype=dtype, **options)
     sequences = random_sequences(lengths, 3, dtype)
-    assert_same_as_lstm(lstm, RotLSTM.from_lstm(lstm), sequences, len(lengths), packed=True)
+    assert_same_as_lstm(lstm, ours_from(kind, lstm), sequences, len(lengths), packed=True)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -118,9 +140,12 @@ def test_without_bias_a_single_unit_has_no_angle_and_is_nn_lstm(
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("dropout", [0.4, 1.0])
 @pytest.mark.parametrize("training", [False, True])
-def test_dropout_draws_what_nn_lstm_draws(training: bool, dropout: float, packed: bool) -> None:
+@BOTH_LSTMS
+def test_dropout_draws_what_nn_lstm_draws(
+    kind: Kind, training: bool, dropout: float, packed: bool
+) -> None:
     lstm = nn.LSTM(3, 6, 3, dropout=dropout, bidirectional=True).double().train(training)
-    layer = RotLSTM.from_lstm(lstm)
+    layer = ours_from(kind, lstm)
     x = pack(random_sequences([5, 2, 4], 3)) if packed else torch.randn(5, 3, 3).double()
     torch.manual_seed(5)
     expected, (h_n, c_n) = lstm(x)
@@ -131,11 +156,12 @@ def test_dropout_draws_what_nn_lstm_draws(training: bool, dropout: float, packed
     assert_all_near([out, *last], [expected, h_n, c_n])
 
 
-def test_unbatched_input_is_as_for_nn_lstm() -> None:
+@BOTH_LSTMS
+def test_unbatched_input_is_as_for_nn_lstm(kind: Kind) -> None:
     lstm = nn.LSTM(3, 5, 2, bidirectional=True).double()
     x = torch.randn(4, 3).double()
     expected, last = lstm(x)
-    out, hx = RotLSTM.from_lstm(lstm)(x)
+    out, hx = ours_from(kind, lstm)(x)
     assert_all_near([out, *hx], [expected, *last])
 
 
@@ -153,6 +179,32 @@ def test_the_rotation_is_exactly_off_in_every_number_type(dtype: torch.dtype) ->
     # Two roundings of a step's result, over values below 1, for the half types.
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-5}.get(dtype, 4 * torch.finfo(dtype).eps)
     assert_near(layer(x)[0], expected, tolerance)
+
+
+@pytest.mark.parametrize("options", [*ALL_OPTIONS, {"bias": False}], ids=option_id)
+def test_state_dicts_are_exchanged_with_nn_lstm(options: dict[str, Any]) -> None:
+    ours, theirs = rotcell.LSTM(3, 5, **options), nn.LSTM(3, 5, **options)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(2, 4, 3)
+    assert_near(ours(x)[0], theirs(x)[0])
+    again = rotcell.LSTM(3, 5, **options)
+    again.load_state_dict(theirs.state_dict())
+    assert torch.equal(again(x)[0], ours(x)[0])
+
+
+def test_the_same_seed_draws_the_weights_of_nn_lstm() -> None:
+    torch.manual_seed(4)
+    ours = rotcell.LSTM(3, 5, 2, bidirectional=True)
+    torch.manual_seed(4)
+    theirs = nn.LSTM(3, 5, 2, bidirectional=True)
+    assert all(map(torch.equal, ours.parameters(), theirs.parameters()))
+
+
+def test_a_step_is_that_of_nn_lstm_cell() -> None:
+    ours, theirs = rotcell.LSTMCell(3, 5), nn.LSTMCell(3, 5)
+    theirs.load_state_dict(ours.state_dict())
+    x, hx = torch.randn(4, 3), (torch.randn(4, 5), torch.randn(4, 5))
+    assert_all_near(ours(x, hx), theirs(x, hx))
 
 
 # from_lstm
@@ -205,6 +257,37 @@ def test_conversion_of_a_subclass_gives_the_subclass() -> None:
         pass
 
     assert type(Mine.from_lstm(nn.LSTM(3, 4))) is Mine
+
+
+def test_conversion_of_a_subclass_leaves_alone_what_it_adds() -> None:
+    class Mine(RotLSTM):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.scale = nn.Parameter(torch.tensor([2.0, 3.0]))
+            self.register_buffer("steps", torch.arange(4))
+            self.head = nn.Linear(4, 2, device=kwargs["device"])
+
+    lstm = nn.LSTM(3, 4).eval()
+    lstm.requires_grad_(False)
+    torch.manual_seed(2)
+    layer = Mine.from_lstm(lstm)
+    torch.manual_seed(2)
+    head = nn.Linear(4, 2)
+    assert layer.scale.tolist() == [2.0, 3.0]
+    assert layer.steps.tolist() == [0, 1, 2, 3]
+    assert torch.equal(layer.head.weight, head.weight)
+    assert layer.scale.requires_grad
+    assert not layer.weight_hh_l0.requires_grad
+    x = torch.randn(5, 2, 3)
+    assert_near(layer(x)[0], lstm(x)[0])
+
+
+def test_conversion_of_our_own_lstm_keeps_its_gates() -> None:
+    lstm = rotcell.LSTM(3, 5, 2, dropout=0.25, gates="hard_sigmoid", proj_size=2).eval()
+    layer = RotLSTM.from_lstm(lstm)
+    assert layer.extra_repr() == lstm.extra_repr() + f", rotation_bias={ROTATION_OFF}"
+    x = torch.randn(4, 2, 3)
+    assert_near(layer(x)[0], lstm(x)[0])
 
 
 def test_conversion_takes_the_effective_weights_of_a_parametrised_lstm() -> None:
@@ -311,7 +394,7 @@ def test_what_cannot_be_converted_is_refused(
 # The GRU. nn.GRU resets after the product, so an independent twin of the paper's GRU is needed.
 
 
-def paper_gru(x: Tensor, h: Tensor, layer: RotGRU) -> Tensor:
+def paper_gru(x: Tensor, h: Tensor, layer: Any) -> Tensor:
     """The paper's GRU without a rotation, [T, B, I] to [T, B, H], from the weights of a layer."""
     hidden = layer.hidden_size
     w, v = layer.weight_ih_l0, layer.weight_hh_l0
@@ -329,7 +412,8 @@ def paper_gru(x: Tensor, h: Tensor, layer: RotGRU) -> Tensor:
     return torch.stack(outputs)
 
 
-def switched_off(layer: RotGRU) -> RotGRU:
+def switched_off(layer: Any) -> Any:
+    """Without its rotation, if it has one."""
     with torch.no_grad():
         for name, parameter in layer.named_parameters():
             parameter[3 * layer.hidden_size :] = ROTATION_OFF if name.startswith("bias_ih") else 0.0
@@ -338,14 +422,17 @@ def switched_off(layer: RotGRU) -> RotGRU:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("hidden_size", [1, 4, 7])
-def test_gru_without_rotation_is_the_papers_gru(hidden_size: int, dtype: torch.dtype) -> None:
-    layer = switched_off(RotGRU(3, hidden_size, dtype=dtype))
+@pytest.mark.parametrize("kind", [GRU, CLASSIC_GRU], ids=str)
+def test_gru_without_rotation_is_the_papers_gru(
+    kind: Kind, hidden_size: int, dtype: torch.dtype
+) -> None:
+    layer = switched_off(kind.layer(3, hidden_size, dtype=dtype))
     (x, h) = leaves([torch.randn(6, 4, 3), torch.randn(4, hidden_size)], dtype)
     out, _ = layer(x, h[None])
     cotangent = [torch.randn(out.shape)]
     actual = gradients([out], [x, h, *layer.parameters()], cotangent)
 
-    twin = switched_off(RotGRU(3, hidden_size)).double()
+    twin = switched_off(kind.layer(3, hidden_size)).double()
     twin.load_state_dict(layer.state_dict())
     x64, h64 = leaves([x, h], torch.float64)
     expected_out = paper_gru(x64, h64, twin)
@@ -355,9 +442,10 @@ def test_gru_without_rotation_is_the_papers_gru(hidden_size: int, dtype: torch.d
         assert_near(a, e)
 
 
-def test_gru_is_nn_gru_where_the_reset_cannot_matter() -> None:
+@pytest.mark.parametrize("kind", [GRU, CLASSIC_GRU], ids=str)
+def test_gru_is_nn_gru_where_the_reset_cannot_matter(kind: Kind) -> None:
     """With the reset gate fully open both agree, once z is swapped for 1 - z."""
-    ours = switched_off(RotGRU(3, 5).double())
+    ours = switched_off(kind.layer(3, 5).double())
     theirs = nn.GRU(3, 5).double()
     with torch.no_grad():
         for name, parameter in ours.named_parameters():
@@ -371,8 +459,8 @@ def test_gru_is_nn_gru_where_the_reset_cannot_matter() -> None:
     assert_all_near([out, last], [expected, h_n])
 
 
-@pytest.mark.parametrize("kind", [LSTM, GRU], ids=str)
-def test_without_switching_off_the_layer_does_rotate(kind: Any) -> None:
+@pytest.mark.parametrize("kind", ROTATING, ids=str)
+def test_without_switching_off_the_layer_does_rotate(kind: Kind) -> None:
     """So that the equalities above are not true for want of a rotation."""
     layer = kind.layer(3, 4).double()
     x = torch.randn(5, 2, 3).double()

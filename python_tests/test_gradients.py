@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import OPTIONS, Kind, kinds_and_options, states_for
+from helpers import OPTIONS, ROTATING, Kind, kinds_and_options, states_for
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn.utils.rnn import PackedSequence
@@ -66,11 +66,24 @@ def test_derivatives_of_the_cells(kind: Kind) -> None:
     assert gradgradcheck(run, doubles)
 
 
+@pytest.mark.parametrize("kind", ROTATING, ids=str)
 def test_derivatives_with_the_angles_nearly_still(kind: Kind) -> None:
     """Saturated angles, on both sides, are where a kernel's shortcut would lose digits."""
     layer = kind.layer(2, 4, dtype=torch.float64)
     with torch.no_grad():
-        layer.bias_ih_l0[-2:] = torch.tensor([-12.0, 12.0])
+        layer.bias_ih_l0[kind.angle_rows(4)] = torch.tensor([-12.0, 12.0])
+    x = torch.randn(3, 2, 2, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(lambda x: layer(x)[0], (x,))
+    assert gradgradcheck(lambda x: layer(x)[0], (x,))
+
+
+def test_derivatives_of_hard_gates(kind: Kind) -> None:
+    """Some gates are fully open or shut, none so near an end that a difference would cross it."""
+    functions = {"angle_gates": "hard_sigmoid"} if kind.description.rotates else {}
+    layer = kind.layer(2, 4, dtype=torch.float64, gates="hard_sigmoid", **functions)
+    with torch.no_grad():
+        layer.bias_ih_l0[::3] = 9.0
+        layer.bias_ih_l0[1::3] = -9.0
     x = torch.randn(3, 2, 2, dtype=torch.float64, requires_grad=True)
     assert gradcheck(lambda x: layer(x)[0], (x,))
     assert gradgradcheck(lambda x: layer(x)[0], (x,))

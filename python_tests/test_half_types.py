@@ -4,9 +4,6 @@ import pytest
 import torch
 from helpers import KINDS, assert_all_near
 from kernel_cases import Case, run
-from test_kernels import FUNCTIONS
-
-from rotcell import RotGRU, RotLSTM
 
 HALF_TYPES = [torch.bfloat16, torch.float16]
 
@@ -16,11 +13,10 @@ HALF_TYPES = [torch.bfloat16, torch.float16]
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_half_types_are_as_good_as_their_rounding(kind, packed, dtype):
     case = Case(kind, 5, 20, 7, 19, packed=packed)
-    kernel, expected = FUNCTIONS[kind]
     tensors, batch_sizes = case.arguments(dtype)
-    results, grads = run(kernel, tensors, batch_sizes, False)
+    results, grads = run(kind.kernel, tensors, batch_sizes, False)
     in_double = [None if t is None else t.double() for t in tensors]
-    true_results, true_grads = run(expected, in_double, batch_sizes, False)
+    true_results, true_grads = run(kind.reference, in_double, batch_sizes, False)
     assert {t.dtype for t in results + grads} == {dtype}
     # Results are float32 values rounded once. Gradients also see the rounded outputs, and the
     # gradient that comes in is rounded here.
@@ -30,9 +26,9 @@ def test_half_types_are_as_good_as_their_rounding(kind, packed, dtype):
 
 
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
-@pytest.mark.parametrize("layer_type", [RotLSTM, RotGRU])
-def test_layers_train_in_half_types(layer_type, dtype):
-    layer = layer_type(4, 6, num_layers=2, bidirectional=True, dtype=dtype)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_layers_train_in_half_types(kind, dtype):
+    layer = kind.layer(4, 6, num_layers=2, bidirectional=True, dtype=dtype)
     out, _ = layer(torch.randn(5, 3, 4, dtype=dtype))
     out.sum().backward()
     assert out.dtype == dtype
@@ -41,11 +37,11 @@ def test_layers_train_in_half_types(layer_type, dtype):
 
 @pytest.mark.parametrize("input_dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("weight_dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("layer_type", [RotLSTM, RotGRU])
-def test_autocast_behaves_as_for_lstm(layer_type, weight_dtype, input_dtype):
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_autocast_behaves_as_for_lstm(kind, weight_dtype, input_dtype):
     # nn.LSTM itself is not run beside it: its bfloat16 code dies of an illegal instruction on some
     # virtual machines. These are the types it gives where it runs.
-    layer = layer_type(4, 6, dtype=weight_dtype)
+    layer = kind.layer(4, 6, dtype=weight_dtype)
     x = torch.randn(5, 3, 4, dtype=input_dtype, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out, state = layer(x)
@@ -56,19 +52,34 @@ def test_autocast_behaves_as_for_lstm(layer_type, weight_dtype, input_dtype):
     assert {p.grad.dtype for p in layer.parameters()} == {weight_dtype}
 
 
-@pytest.mark.parametrize("layer_type", [RotLSTM, RotGRU])
-def test_autocast_leaves_float64_alone(layer_type):
-    layer = layer_type(4, 6, dtype=torch.float64)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_autocast_leaves_float64_alone(kind):
+    layer = kind.layer(4, 6, dtype=torch.float64)
     x = torch.randn(5, 3, 4, dtype=torch.float64)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out, _ = layer(x)
     assert torch.equal(out, layer(x)[0])
 
 
-@pytest.mark.parametrize("layer_type", [RotLSTM, RotGRU])
-def test_autocast_computes_what_bfloat16_would(layer_type):
-    layer = layer_type(4, 6)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_autocast_computes_what_bfloat16_would(kind):
+    layer = kind.layer(4, 6)
     x = torch.randn(5, 3, 4)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out, _ = layer(x)
     assert torch.equal(out, layer.bfloat16()(x.bfloat16())[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.long, torch.bool, torch.complex64], ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_autocast_takes_floats_only(kind, dtype):
+    layer, cell = kind.layer(4, 6), kind.cell(4, 6)
+    x = torch.ones(5, 3, 4, dtype=dtype)
+    states = [torch.zeros(1, 3, 6, dtype=dtype) for _ in range(kind.num_states)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with pytest.raises(ValueError, match=f"input is {dtype}"):
+            layer(x)
+        with pytest.raises(RuntimeError, match=f"hx.* is {dtype}"):
+            layer(x.to(torch.float32), kind.as_hx(states))
+        with pytest.raises(RuntimeError, match=f"input is {dtype}"):
+            cell(x[0])

@@ -10,6 +10,7 @@ import torch
 import rotcell
 from rotcell.__main__ import main
 from rotcell._torch_check import check_torch
+from rotcell.reference import CELLS
 
 
 def test_build_info_names_what_is_running():
@@ -38,8 +39,10 @@ def test_cuda_version_and_architectures_are_shown(monkeypatch, capsys):
     facts = {"cuda": True, "cuda_version": "13.0.88", "cuda_architectures": ["8.0", "9.0+PTX"]}
     build = {**check_torch(), **facts}
     monkeypatch.setattr(rotcell.info, "check_torch", lambda: build)
-    main([])
-    assert "CUDA 13.0.88, for 8.0, 9.0+PTX" in capsys.readouterr().out
+    for loaded, expected in [(True, "\n"), (False, "; not loaded with this torch\n")]:
+        monkeypatch.setattr(rotcell._libraries, "has_cuda", lambda loaded=loaded: loaded)
+        main([])
+        assert f"CUDA 13.0.88, for 8.0, 9.0+PTX{expected}" in capsys.readouterr().out
 
 
 def test_json_output_is_build_info(capsys):
@@ -64,11 +67,24 @@ def test_override_is_shown(monkeypatch, capsys):
     assert "ROTCELL_ISA=generic" in capsys.readouterr().out
 
 
-def test_the_compiled_part_knows_of_its_cuda_kernels():
-    assert rotcell._C.has_cuda is rotcell.build_info()["cuda"]
+def test_the_commit_is_named_or_unknown():
+    assert re.fullmatch(r"[0-9a-f]{40}(\+changes)?|unknown", rotcell.build_info()["commit"])
+
+
+def test_library_and_module_know_of_the_same_instruction_sets():
+    _C = pytest.importorskip("rotcell._C")
+    info = rotcell.build_info()
+    assert info["instruction_sets"] == _C.instruction_sets()
+    assert info["instruction_set"] == _C.instruction_set()
+
+
+def test_cuda_kernels_are_loaded_only_if_torch_has_cuda():
+    info = rotcell.build_info()
+    assert not info["cuda_loaded"] or (info["cuda"] and torch.version.cuda is not None)
 
 
 def test_cuda_paths_are_shown_for_well_known_gpus_where_there_is_none(monkeypatch, capsys):
+    pytest.importorskip("rotcell._C")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     main(["--cuda-paths"])
     blocks = capsys.readouterr().out.split("\n\n")[1:]
@@ -76,10 +92,10 @@ def test_cuda_paths_are_shown_for_well_known_gpus_where_there_is_none(monkeypatc
     for block in blocks:
         sizes, *rows = block.splitlines()
         assert sizes.split()[-5:] == ["50", "128", "256", "512", "1024"]
-        assert len(rows) == 8
+        assert len(rows) == 4 * len(CELLS)
         assert all(row.split()[3] == "resident" for row in rows)
     on_a_t4 = {tuple(row.split()[:3]): row.split()[3:] for row in blocks[0].splitlines()[1:]}
-    assert on_a_t4["RotLSTM", "float32", "forward"][1:] == ["cooperative"] * 2 + ["stepwise"] * 2
+    assert on_a_t4["rot_lstm", "float32", "forward"][1:] == ["cooperative"] * 2 + ["stepwise"] * 2
 
 
 def test_unknown_option_is_refused(capsys):

@@ -1,13 +1,14 @@
 """The compiled ops against the reference. test_instruction_sets.py runs this file on each set."""
 
+import itertools
 import os
 
 import pytest
 import torch
-from helpers import GRU, KINDS, LSTM, TOLERANCE, assert_all_near
+from helpers import KINDS, LSTM, TOLERANCE, Kind, assert_all_near
 from kernel_cases import Case, run, variants
 
-from rotcell import ops, reference
+from rotcell.reference import GATE_FUNCTIONS
 
 # Around the lanes and tiles of every instruction set: 4 to 16 lanes, pairs of them, 6 rows.
 SMALL = [(1, 1, 1, 1), (1, 4, 3, 2), (2, 3, 2, 3), (7, 5, 4, 16), (13, 4, 17, 33), (5, 6, 11, 50)]
@@ -15,16 +16,18 @@ LARGER = [(9, 3, 8, 64), (6, 3, 65, 129), (19, 7, 5, 31)]
 # The shapes for which the accuracy of float32 is promised.
 PROMISED = [(32, 68, 100, 50), (32, 100, 128, 128), (64, 50, 512, 512), (1, 200, 50, 50)]
 
-FUNCTIONS = {LSTM: (ops.rot_lstm, reference.rot_lstm), GRU: (ops.rot_gru, reference.rot_gru)}
+FUNCTIONS = {kind: (kind.kernel, kind.reference) for kind in KINDS}
+#: The ops' arguments reverse, gate_function and angle_function, as most tests have them.
+SIGMOIDS = (False, 0, 0)
 CASES = [case for kind in KINDS for case in variants(kind, SMALL + LARGER)]
 
 
 def check_against_reference(case: Case, dtype: torch.dtype) -> None:
-    kernel, expected = FUNCTIONS[case.kind]
+    kernel, expected = case.kind.kernel, case.kind.reference
     tensors, batch_sizes = case.arguments(dtype)
-    results, grads = run(kernel, tensors, batch_sizes, case.reverse)
+    results, grads = run(kernel, tensors, batch_sizes, *case.options)
     in_double = [None if t is None else t.double() for t in tensors]
-    true_results, true_grads = run(expected, in_double, batch_sizes, case.reverse)
+    true_results, true_grads = run(expected, in_double, batch_sizes, *case.options)
     assert_all_near(results, true_results, tolerance=TOLERANCE[dtype])
     assert_all_near(grads, true_grads, tolerance=TOLERANCE[dtype])
 
@@ -33,6 +36,26 @@ def check_against_reference(case: Case, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_results_and_gradients_match_the_reference(case, dtype):
     check_against_reference(case, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("size", [SMALL[0], SMALL[3], SMALL[4]], ids=str)
+@pytest.mark.parametrize("functions", list(itertools.product(GATE_FUNCTIONS, repeat=2)), ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_gate_functions_match_the_reference(kind, functions, size, dtype):
+    case = Case(kind, *size, packed=True, gates=functions[0], angle_gates=functions[1])
+    check_against_reference(case, dtype)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_hard_gates_have_no_slope_beyond_their_ends(kind):
+    case = Case(kind, 4, 3, 5, 7, gates="hard_sigmoid", angle_gates="hard_sigmoid")
+    tensors, _ = case.arguments(torch.float64)
+    tensors[0] *= 1e4
+    results, grads = run(kind.kernel, tensors, None, *case.options)
+    true_results, true_grads = run(kind.reference, tensors, None, *case.options)
+    assert_all_near(results, true_results, tolerance=TOLERANCE[torch.float64])
+    assert_all_near(grads, true_grads, tolerance=TOLERANCE[torch.float64])
 
 
 @pytest.mark.parametrize("shape", PROMISED, ids=str)
@@ -58,17 +81,15 @@ def test_inference_agrees_with_training(kind, batch, packed, reverse):
     # Long enough that inference of the small batch works in several pieces.
     case = Case(kind, batch, 1000, 6, 40, packed=packed, reverse=reverse)
     tensors, batch_sizes = case.arguments(torch.float32)
-    kernel, _ = FUNCTIONS[kind]
-    inference = kernel(*tensors, batch_sizes, reverse)
-    training, _ = run(kernel, tensors, batch_sizes, reverse)
+    inference = kind.kernel(*tensors, batch_sizes, reverse)
+    training, _ = run(kind.kernel, tensors, batch_sizes, reverse)
     assert_all_near(inference, training, tolerance=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_inference_saves_nothing(kind):
     tensors, _ = Case(kind, 3, 4, 5, 6).arguments()
-    op = getattr(torch.ops.rotcell, f"rot_{kind}")
-    saved = op(*tensors, None, False, False)[1 + kind.num_states :]
+    saved = kind.op(*tensors, None, *SIGMOIDS, False)[1 + kind.num_states :]
     assert [s.numel() for s in saved] == [0] * len(saved)
 
 
@@ -76,9 +97,8 @@ def test_inference_saves_nothing(kind):
 def test_training_saves_gates_and_memory_only(kind):
     case = Case(kind, 3, 4, 5, 6)
     tensors, _ = case.arguments()
-    op = getattr(torch.ops.rotcell, f"rot_{kind}")
-    saved = op(*tensors, None, False, True)[1 + kind.num_states :]
-    shapes = [(12, kind.rows(6))] + ([(12, 6)] if kind is LSTM else [])
+    saved = kind.op(*tensors, None, *SIGMOIDS, True)[1 + kind.num_states :]
+    shapes = [(12, kind.rows(6)), *[(12, 6)] * (kind.num_states - 1)]
     assert [tuple(s.shape) for s in saved] == shapes
 
 
@@ -86,7 +106,7 @@ def test_training_saves_gates_and_memory_only(kind):
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_nan_and_inf_pass_through_as_in_the_reference(kind, value):
     case = Case(kind, 3, 4, 5, 6)
-    kernel, expected = FUNCTIONS[kind]
+    kernel, expected = kind.kernel, kind.reference
     clean, _ = case.arguments()
     for place in range(len(clean)):
         tensors, _ = case.arguments()
@@ -96,7 +116,7 @@ def test_nan_and_inf_pass_through_as_in_the_reference(kind, value):
         # At a full turn the kernel has sin = 0, the reference sin(2 pi rounded), a tiny number, and
         # infinity times them differs. So whatever is infinite turns the angles to 0, not 2 pi.
         for weight in tensors[1 + kind.num_states : 3 + kind.num_states]:
-            angles = weight[(len(kind.gates) - 1) * case.hidden :]
+            angles = weight[kind.angle_rows(case.hidden)]
             angles.copy_(-angles.abs() if value > 0 else angles.abs())
         results, grads = run(kernel, tensors, None, False)
         true_results, true_grads = run(expected, tensors, None, False)
@@ -109,7 +129,7 @@ def test_activations_saturate_without_nan(kind):
     case = Case(kind, 4, 3, 5, 7)
     tensors, _ = case.arguments(torch.float32)
     tensors[0] *= 1e4
-    kernel, expected = FUNCTIONS[kind]
+    kernel, expected = kind.kernel, kind.reference
     results, grads = run(kernel, tensors, None, False)
     true_results, _ = run(
         expected, [None if t is None else t.double() for t in tensors], None, False
@@ -123,28 +143,76 @@ def test_activations_saturate_without_nan(kind):
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("save", [False, True])
 def test_ops_pass_opcheck(kind, packed, save):
-    case = Case(kind, 3, 4, 5, 6, packed=packed, outputs=2 if kind is LSTM and packed else 0)
-    tensors, batch_sizes = case.arguments()
-    op = getattr(torch.ops.rotcell, f"rot_{kind}").default
-    torch.library.opcheck(op, (*tensors, batch_sizes, False, save))
+    outputs = 2 if kind.description.can_project and packed else 0
+    tensors, batch_sizes = Case(kind, 3, 4, 5, 6, packed=packed, outputs=outputs).arguments()
+    tensors = [None if t is None else t.requires_grad_() for t in tensors]
+    torch.library.opcheck(kind.op.default, (*tensors, batch_sizes, False, 0, 1, save))
+
+
+@pytest.mark.parametrize("needed", [(True, True), (False, True), (True, False)])
+@pytest.mark.parametrize(
+    ("kind", "projected"),
+    [(k, p) for k in KINDS for p in (False, True) if k.description.can_project or not p],
+    ids=str,
+)
+def test_backward_ops_pass_opcheck(kind, projected, needed):
+    arguments = backward_arguments(kind, 2 if projected else 0)
+    torch.library.opcheck(kind.backward_op.default, (*arguments, *needed))
+
+
+def backward_arguments(kind: Kind, outputs: int = 0) -> list:
+    """The arguments of a backward op, but for which gradients are needed."""
+    tensors, _ = Case(kind, 3, 4, 5, 6, outputs=outputs).arguments()
+    out, *rest = kind.op(*tensors, None, *SIGMOIDS, True)
+    states, saved = rest[: kind.num_states], rest[kind.num_states :]
+    grads = [torch.randn_like(out), None, *(torch.randn_like(s) for s in states[1:])]
+    first_bias = 3 + kind.num_states
+    inputs = tensors[:first_bias] + tensors[first_bias + 2 :]
+    return [*grads, *inputs, None, *SIGMOIDS, out, *saved]
+
+
+@pytest.mark.parametrize("save", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_the_op_itself_is_differentiable(kind, packed, save):
+    tensors, batch_sizes = Case(kind, 3, 4, 5, 6, packed=packed).arguments()
+
+    def op(*arguments):
+        return kind.op(*arguments, 0, 0, save)[: 1 + kind.num_states]
+
+    results, grads = run(op, tensors, batch_sizes, False)
+    true_results, true_grads = run(kind.reference, tensors, batch_sizes, False)
+    assert_all_near(results, true_results, tolerance=1e-12)
+    assert_all_near(grads, true_grads, tolerance=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("wanted", [(True, True), (False, True), (True, False)])
-@pytest.mark.parametrize("projected", [False, True])
-def test_backward_ops_pass_opcheck(kind, wanted, projected):
-    if projected and kind is GRU:
-        pytest.skip("only the LSTM has projections")
-    tensors, _ = Case(kind, 3, 4, 5, 6, outputs=2 if projected else 0).arguments()
-    forward = getattr(torch.ops.rotcell, f"rot_{kind}")
-    out, *rest = forward(*tensors, None, False, True)
-    states, saved = rest[: kind.num_states], rest[kind.num_states :]
-    grads = [torch.randn_like(out), None, *(torch.randn_like(s) for s in states[1:])]
-    inputs = tensors[: 3 + kind.num_states]
-    if kind is LSTM:
-        inputs.append(tensors[-1])
-    backward = getattr(torch.ops.rotcell, f"rot_{kind}_backward").default
-    torch.library.opcheck(backward, (*grads, *inputs, None, False, out, *saved, *wanted))
+def test_what_the_op_saves_is_not_differentiable(kind):
+    tensors, _ = Case(kind, 3, 4, 5, 6).arguments()
+    results = kind.op(tensors[0].requires_grad_(), *tensors[1:], None, *SIGMOIDS, True)
+    differentiable = [r.requires_grad for r in results]
+    num_results = 1 + kind.num_states
+    assert differentiable == [True] * num_results + [False] * (len(results) - num_results)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_the_op_itself_can_be_differentiated_twice(kind):
+    tensors, _ = Case(kind, 2, 2, 2, 3).arguments()
+    x = tensors[0].requires_grad_()
+
+    def op(x):
+        return kind.op(x, *tensors[1:], None, *SIGMOIDS, True)[0]
+
+    assert torch.autograd.gradgradcheck(op, (x,))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_backward_ops_refuse_to_be_differentiated(kind):
+    arguments = backward_arguments(kind)
+    arguments[0].requires_grad_()
+    grad_x, *_ = kind.backward_op(*arguments, True, True)
+    with pytest.raises(RuntimeError, match="is not differentiable"):
+        grad_x.sum().backward()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -152,7 +220,7 @@ def test_backward_twice_gives_the_same_bits(kind):
     tensors, batch_sizes = Case(kind, 7, 9, 5, 21, packed=True).arguments(torch.float32)
     leaves = [None if t is None else t.requires_grad_() for t in tensors]
     targets = [t for t in leaves if t is not None]
-    out = FUNCTIONS[kind][0](*leaves, batch_sizes)[0]
+    out = kind.kernel(*leaves, batch_sizes)[0]
     first = torch.autograd.grad(out.sum(), targets, retain_graph=True, allow_unused=True)
     second = torch.autograd.grad(out.sum(), targets, allow_unused=True)
     for a, b in zip(first, second, strict=True):
@@ -181,6 +249,8 @@ BAD_SEQUENCES = {
         {"batch_sizes": torch.tensor([2, 2, 2])},
         "expected h0 with 2 rows",
     ),
+    "unknown gate function": ({"gate_function": 2}, "gate_function"),
+    "unknown angle function": ({"angle_function": -1}, "angle_function"),
     "float batch_sizes": ({"batch_sizes": torch.tensor([3.0, 3.0])}, "int64 tensor"),
 }
 
@@ -190,9 +260,10 @@ def test_ops_refuse_arguments_that_do_not_fit(name):
     change, message = BAD_SEQUENCES[name]
     tensors, _ = Case(LSTM, 3, 2, 5, 6).arguments(torch.float32)
     names = ["x", "h0", "c0", "w_ih", "w_hh", "b_ih", "b_hh", "w_hr"]
-    arguments = dict(zip(names, tensors, strict=True), batch_sizes=None, reverse=False, save=False)
+    arguments = dict(zip(names, tensors, strict=True), batch_sizes=None, reverse=False)
+    arguments |= {"gate_function": 0, "angle_function": 0, "save": False}
     with pytest.raises(RuntimeError, match=message):
-        torch.ops.rotcell.rot_lstm(**{**arguments, **change})
+        LSTM.op(**(arguments | change))
 
 
 def test_the_same_tensor_may_come_in_twice():
@@ -203,10 +274,10 @@ def test_the_same_tensor_may_come_in_twice():
         out, _, c_n = function(tensors[0], state, state, *tensors[3:])
         return out.sum() + c_n.pow(2).sum()
 
-    (actual,) = torch.autograd.grad(total(ops.rot_lstm), state)
-    (expected,) = torch.autograd.grad(total(reference.rot_lstm), state)
+    (actual,) = torch.autograd.grad(total(LSTM.kernel), state)
+    (expected,) = torch.autograd.grad(total(LSTM.reference), state)
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
-    (grad,) = torch.autograd.grad(total(ops.rot_lstm), state, create_graph=True)
+    (grad,) = torch.autograd.grad(total(LSTM.kernel), state, create_graph=True)
     torch.testing.assert_close(grad, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -221,7 +292,6 @@ def test_more_than_two_billion_elements_do_not_overflow(kind):
     x = torch.zeros(tokens, inputs, dtype=torch.bfloat16)
     x[-1] = few[0][-1]
     states = [s.expand(tokens, 1) for s in few[1 : 1 + kind.num_states]]
-    op = FUNCTIONS[kind][0]
-    out, *_ = op(x, *states, *few[1 + kind.num_states :])
-    alone, *_ = op(x[-1:], *few[1:])
+    out, *_ = kind.kernel(x, *states, *few[1 + kind.num_states :])
+    alone, *_ = kind.kernel(x[-1:], *few[1:])
     assert torch.equal(out[-1:], alone)

@@ -1,4 +1,4 @@
-"""RotLSTM and RotGRU: results and gradients against the reference, and life as an nn.Module."""
+"""The layers: results and gradients against the reference, and life as an nn.Module."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import copy
 import doctest
 import importlib
 import io
+import itertools
 import math
 import pickle
 import warnings
-from itertools import chain
 from typing import Any
 
 import pytest
 import torch
 from helpers import (
-    KINDS,
     OPTIONS,
+    SHIFTS,
     Kind,
     assert_all_near,
     assert_near,
@@ -27,6 +27,7 @@ from helpers import (
     states_for,
 )
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 
 def check_against_steps(kind: Kind, layer: Any, x: Tensor, states: tuple[Tensor, ...]) -> None:
@@ -55,6 +56,31 @@ def test_results_and_gradients_match_the_reference(
     kind, name = kind_and_options
     layer = kind.layer(3, hidden_size, dtype=dtype, **OPTIONS[name])
     check_against_steps(kind, layer, torch.randn(6, 5, 3, dtype=dtype), states_for(kind, layer, 5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_hard_gates_match_the_reference(kind: Kind, dtype: torch.dtype) -> None:
+    functions = {"gates": "hard_sigmoid"}
+    if kind.description.rotates:
+        functions["angle_gates"] = "hard_sigmoid"
+    layer = kind.layer(3, 7, 2, bidirectional=True, dtype=dtype, **functions)
+    x = 3 * torch.randn(6, 5, 3, dtype=dtype)  # so that some gates are fully open or shut
+    check_against_steps(kind, layer, x, states_for(kind, layer, 5))
+
+
+def test_gate_functions_are_those_they_are_called_after(kind: Kind) -> None:
+    """So that the equality above is not true for want of a choice."""
+    x = torch.randn(4, 2, 3)
+    names = ["gates", "angle_gates"] if kind.description.rotates else ["gates"]
+    layer = kind.layer(3, 5)
+    seen = [layer(x)[0]]
+    for name in names:
+        other = kind.layer(3, 5, **{name: "hard_sigmoid"})
+        other.load_state_dict(layer.state_dict())
+        seen.append(other(x)[0])
+        assert f"{name}=hard_sigmoid" in repr(other)
+    for a, b in itertools.combinations(seen, 2):
+        assert (a - b).abs().max() > 1e-3
 
 
 # Sizes around the widths of SIMD vectors and tiles, and the extremes.
@@ -228,7 +254,7 @@ def test_nan_and_inf_pass_through_as_in_the_reference(kind: Kind, place: str, va
         # At a full turn a kernel has sin = 0 and the reference sin(2 pi rounded), a tiny number;
         # infinity times them differs. So what is infinite turns the angles to 0, not to 2 pi.
         for weight in (layer.weight_ih_l0, layer.weight_hh_l0):
-            angles = weight[-(layer.hidden_size // 2) :]
+            angles = weight[kind.angle_rows(layer.hidden_size)]
             angles.copy_(-angles.abs() if value > 0 else angles.abs())
         out, hx = layer(x, kind.as_hx(states))
         parameters = dict(layer.named_parameters())
@@ -326,7 +352,7 @@ def test_parameters_have_the_names_and_order_of_the_plain_layer(
         assert layer.state_dict()[key].shape == (rows, *value.shape[1:])
     ours, theirs = layer.all_weights, plain.all_weights
     assert [len(w) for w in ours] == [len(w) for w in theirs]
-    assert all(a is b for a, b in zip(chain(*ours), layer.parameters(), strict=True))
+    assert all(a is b for a, b in zip(itertools.chain(*ours), layer.parameters(), strict=True))
 
 
 def test_attributes_are_those_of_the_plain_layer(kind: Kind) -> None:
@@ -338,21 +364,19 @@ def test_attributes_are_those_of_the_plain_layer(kind: Kind) -> None:
         assert getattr(layer, name) == getattr(plain, name), name
 
 
-def test_positional_arguments_stand_where_nn_lstm_has_them() -> None:
-    kind = KINDS[0]
-    args = (3, 7, 2, True, True, 0.25, True, 5, "cpu", torch.float64)
+def test_positional_arguments_stand_where_the_plain_layer_has_them(kind: Kind) -> None:
+    projection = (5,) if kind.description.can_project else ()
+    args = (3, 7, 2, True, True, 0.25, True, *projection, "cpu", torch.float64)
     layer, plain = kind.layer(*args), kind.plain_layer(*args)
     assert layer.extra_repr() == plain.extra_repr()
     assert layer.weight_ih_l0.dtype == torch.float64
 
 
 def test_repr_lists_what_is_not_default(kind: Kind) -> None:
-    assert repr(kind.layer(3, 4)) == f"{kind.layer.__name__}(3, 4)"
-    shown = repr(kind.layer(3, 4, 2, bidirectional=True, rotation_bias=-2.0))
-    assert (
-        shown
-        == f"{kind.layer.__name__}(3, 4, num_layers=2, bidirectional=True, rotation_bias=-2.0)"
-    )
+    name = kind.layer.__name__
+    assert repr(kind.layer(3, 4)) == f"{name}(3, 4)"
+    shown = repr(kind.layer(3, 4, 2, bidirectional=True, gates="hard_sigmoid"))
+    assert shown == f"{name}(3, 4, num_layers=2, bidirectional=True, gates=hard_sigmoid)"
 
 
 def test_initial_values_fill_the_range_of_nn_lstm(kind: Kind) -> None:
@@ -365,29 +389,39 @@ def test_initial_values_fill_the_range_of_nn_lstm(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("hidden_size", [1, 6, 7])
-def test_rotation_bias_moves_the_angles_rows_of_the_input_bias(
-    kind: Kind, hidden_size: int
+@pytest.mark.parametrize("option", SHIFTS)
+def test_options_shift_the_rows_of_their_gate_in_the_input_biases(
+    kind: Kind, option: str, hidden_size: int
 ) -> None:
+    gate = SHIFTS[option]
+    if gate not in kind.description.gates:
+        with pytest.raises(TypeError, match=option):
+            kind.layer(3, hidden_size, **{option: -4.0})
+        return
     options = {"num_layers": 2, "bidirectional": True}
     torch.manual_seed(3)
     plain = kind.layer(3, hidden_size, **options)
     torch.manual_seed(3)
-    moved = kind.layer(3, hidden_size, **options, rotation_bias=-4.0)
-    rot = kind.rows(hidden_size) - hidden_size // 2
+    moved = kind.layer(3, hidden_size, **options, **{option: -4.0})
+    assert f"{option}=-4.0" in repr(moved)
+    rows = kind.description.rows_of(gate, hidden_size)
     for (name, a), b in zip(plain.named_parameters(), moved.parameters(), strict=True):
+        shift = torch.zeros_like(a)
         if name.startswith("bias_ih"):
-            assert torch.equal(a[:rot], b[:rot])
-            assert torch.equal(a[rot:] - 4.0, b[rot:])
-        else:
-            assert torch.equal(a, b)
+            shift[rows] = -4.0
+        assert torch.equal(a + shift, b)
 
 
-def test_reset_parameters_draws_anew(kind: Kind) -> None:
-    layer = kind.layer(3, 4, rotation_bias=100.0)
+@pytest.mark.parametrize("option", SHIFTS)
+def test_reset_parameters_draws_anew(kind: Kind, option: str) -> None:
+    gate = SHIFTS[option]
+    has_gate = gate in kind.description.gates
+    layer = kind.layer(3, 4, **({option: 100.0} if has_gate else {}))
     before = copy.deepcopy(layer.state_dict())
     layer.reset_parameters()
     assert not any(torch.equal(p, before[name]) for name, p in layer.named_parameters())
-    assert layer.bias_ih_l0[-2:].min() > 99
+    if has_gate:
+        assert layer.bias_ih_l0[kind.description.rows_of(gate, 4)].min() > 99
 
 
 def test_flatten_parameters_changes_nothing(kind: Kind) -> None:
@@ -405,7 +439,7 @@ def saved_and_loaded(layer: nn.Module) -> nn.Module:
 
 
 def state_dict_copy(layer: Any) -> nn.Module:
-    options = {"num_layers": 2, "bidirectional": True, "dropout": 0.5, "rotation_bias": 1.5}
+    options = {"num_layers": 2, "bidirectional": True, "dropout": 0.5, "gates": "hard_sigmoid"}
     fresh = type(layer)(3, 5, **options).eval()
     fresh.load_state_dict(layer.state_dict())
     return fresh
@@ -417,7 +451,7 @@ def state_dict_copy(layer: Any) -> nn.Module:
     ids=["deepcopy", "pickle", "torch_save", "state_dict"],
 )
 def test_copies_compute_the_same_and_are_independent(kind: Kind, duplicate: Any) -> None:
-    layer = kind.layer(3, 5, 2, dropout=0.5, bidirectional=True, rotation_bias=1.5).eval()
+    layer = kind.layer(3, 5, 2, dropout=0.5, bidirectional=True, gates="hard_sigmoid").eval()
     x = torch.randn(4, 2, 3)
     expected, _ = layer(x)
     twin = duplicate(layer)
@@ -453,6 +487,14 @@ def test_replaced_parameters_are_used(kind: Kind) -> None:
     for name, parameter in other.named_parameters():
         setattr(layer, name, parameter)
     assert torch.equal(layer(x)[0], other(x)[0])
+
+
+def test_parametrised_weights_are_computed_once_a_forward(kind: Kind) -> None:
+    layer, calls = kind.layer(3, 5), []
+    spectral_norm(layer, "weight_ih_l0")  # each computation is one more power iteration
+    layer.parametrizations.weight_ih_l0[0].register_forward_hook(lambda *_: calls.append(1))
+    layer(torch.randn(4, 2, 3))
+    assert len(calls) == 1
 
 
 def test_frozen_parameters_get_no_gradient(kind: Kind) -> None:

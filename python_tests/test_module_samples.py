@@ -10,7 +10,7 @@ from helpers import KINDS, Kind
 from torch.testing._internal.common_modules import ModuleErrorEnum, module_db
 
 CASES = [
-    pytest.param(ours, theirs, id=theirs.__name__)
+    pytest.param(ours, theirs, id=f"{ours.__name__}-{theirs.__name__}")
     for kind in KINDS
     for ours, theirs in ((kind.layer, kind.plain_layer), (kind.cell, kind.plain_cell))
 ]
@@ -77,6 +77,6 @@ def test_wrong_input_is_refused_with_the_same_type(
         assert caught.type is sample.error_type
 
 
-def test_samples_exist_for_all_four(kind: Kind) -> None:
+def test_samples_exist_for_all(kind: Kind) -> None:
     assert kind.plain_layer in INFOS
     assert kind.plain_cell in INFOS

@@ -34,7 +34,7 @@ def layers(draw: Any, **fixed: Any) -> tuple[Kind, Any]:
         "bias": draw(booleans),
         "bidirectional": draw(booleans),
     }
-    if kind is LSTM and hidden > 1:
+    if kind.description.can_project and hidden > 1:
         options["proj_size"] = draw(st.integers(0, hidden - 1))
     options |= fixed
     return kind, kind.layer(draw(small), hidden, dtype=torch.float64, **options)
@@ -92,7 +92,7 @@ def one_direction(kind: Kind, layer: Any, number: int, suffix: str) -> Any:
         for name, p in layer.state_dict().items()
         if name.endswith(f"_l{number}{suffix}")
     }
-    options = {"bias": layer.bias} | ({"proj_size": layer.proj_size} if kind is LSTM else {})
+    options = {"bias": layer.bias} | ({"proj_size": layer.proj_size} if layer.proj_size else {})
     width = weights["weight_ih_l0"].shape[1]
     single = kind.layer(width, layer.hidden_size, dtype=torch.float64, **options)
     single.load_state_dict(weights)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 import pytest
 import torch
-from helpers import GRU, LSTM, Kind, assert_all_near, assert_near
+from helpers import CLASSIC_GRU, GRU, LSTM, PLAIN_LSTM, Kind, assert_all_near, assert_near
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from rotcell import reference
-from rotcell.reference import rot_gru_step, rot_lstm_step, rotate
+from rotcell.reference import CELLS, Weights, hard_sigmoid, rotate
 
 QUARTER_TURN = -math.log(3)  # sigmoid of it is 1/4, so the angle is pi/2
 
@@ -36,78 +36,97 @@ def sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
+def keras_hard_sigmoid(x: float) -> float:
+    return min(1.0, max(0.0, 0.2 * x + 0.5))
+
+
+SQUASH = {"sigmoid": sigmoid, "hard_sigmoid": keras_hard_sigmoid}
+
+
 class Paper:
     """The paper's equations in plain Python, gates by name, weights acting on [h, x]."""
 
-    def __init__(self, gates: tuple[str, ...], input_size: int, hidden_size: int) -> None:
+    def __init__(
+        self,
+        gates: tuple[str, ...],
+        input_size: int,
+        hidden_size: int,
+        squash: str = "sigmoid",
+        squash_angles: str = "sigmoid",
+    ) -> None:
         self.hidden_size = hidden_size
+        self.squash, self.squash_angles = SQUASH[squash], SQUASH[squash_angles]
         self.rows = {g: hidden_size // 2 if g == "rot" else hidden_size for g in gates}
         self.w_h = {g: torch.randn(n, hidden_size).double() for g, n in self.rows.items()}
         self.w_x = {g: torch.randn(n, input_size).double() for g, n in self.rows.items()}
         self.b_h = {g: torch.randn(n).double() for g, n in self.rows.items()}
         self.b_x = {g: torch.randn(n).double() for g, n in self.rows.items()}
 
-    def tensors(self) -> list[Tensor]:
+    def weights(self) -> Weights:
         """Weights in the layout of the package."""
-        return [torch.cat(list(part.values())) for part in (self.w_x, self.w_h, self.b_x, self.b_h)]
+        parts = (self.w_x, self.w_h, self.b_x, self.b_h)
+        return Weights(*(torch.cat(list(part.values())) for part in parts))
 
     def affine(self, gate: str, memory: list[float], x: list[float]) -> list[float]:
         weights = torch.cat([self.w_h[gate], self.w_x[gate]], dim=1).tolist()
         biases = (self.b_h[gate] + self.b_x[gate]).tolist()
         return [a + b for a, b in zip(product(weights, memory + x), biases, strict=True)]
 
-    def rotation(self, h: list[float], x: list[float]) -> list[list[float]]:
-        angles = [2 * math.pi * sigmoid(a) for a in self.affine("rot", h, x)]
-        return rotation_matrix(angles, self.hidden_size)
+    def rotated(self, d: list[float], h: list[float], x: list[float]) -> list[float]:
+        if "rot" not in self.rows:
+            return d
+        angles = [2 * math.pi * self.squash_angles(a) for a in self.affine("rot", h, x)]
+        return product(rotation_matrix(angles, self.hidden_size), d)
 
-    def lstm(
-        self, x: list[float], h: list[float], c: list[float]
-    ) -> tuple[list[float], list[float]]:
-        f, i, o = ([sigmoid(a) for a in self.affine(gate, h, x)] for gate in "fio")
+    def lstm(self, x: list[float], h: list[float], c: list[float]) -> list[list[float]]:
+        f, i, o = ([self.squash(a) for a in self.affine(gate, h, x)] for gate in "fio")
         g = [math.tanh(a) for a in self.affine("g", h, x)]
         d = [f[k] * c[k] + i[k] * g[k] for k in range(self.hidden_size)]
-        c = product(self.rotation(h, x), d)
-        return [o[k] * math.tanh(c[k]) for k in range(self.hidden_size)], c
+        c = self.rotated(d, h, x)
+        return [[o[k] * math.tanh(c[k]) for k in range(self.hidden_size)], c]
 
-    def gru(self, x: list[float], h: list[float]) -> list[float]:
-        z = [sigmoid(a) for a in self.affine("z", h, x)]
-        d = [hk * sigmoid(a) for hk, a in zip(h, self.affine("r", h, x), strict=True)]
-        r = product(self.rotation(h, x), d)
-        candidate = [math.tanh(a) for a in self.affine("n", r, x)]
-        return [(1 - z[k]) * h[k] + z[k] * candidate[k] for k in range(self.hidden_size)]
+    def gru(self, x: list[float], h: list[float]) -> list[list[float]]:
+        z = [self.squash(a) for a in self.affine("z", h, x)]
+        d = [hk * self.squash(a) for hk, a in zip(h, self.affine("r", h, x), strict=True)]
+        candidate = [math.tanh(a) for a in self.affine("n", self.rotated(d, h, x), x)]
+        return [[(1 - z[k]) * h[k] + z[k] * candidate[k] for k in range(self.hidden_size)]]
 
 
+#: The gates of each cell, in the documented order, and the equations they follow.
+WRITTEN = {
+    LSTM: (("i", "f", "g", "o", "rot"), Paper.lstm),
+    GRU: (("r", "z", "n", "rot"), Paper.gru),
+    PLAIN_LSTM: (("i", "f", "g", "o"), Paper.lstm),
+    CLASSIC_GRU: (("r", "z", "n"), Paper.gru),
+}
+
+
+def test_gate_order_is_the_documented_one(kind: Kind) -> None:
+    assert kind.description.gates == WRITTEN[kind][0]
+
+
+@pytest.mark.parametrize("functions", list(itertools.product(SQUASH, repeat=2)), ids=str)
 @pytest.mark.parametrize("hidden_size", [1, 2, 3, 6, 7])
-def test_lstm_steps_follow_the_papers_equations(hidden_size: int) -> None:
-    paper = Paper(("i", "f", "g", "o", "rot"), 3, hidden_size)
-    h_t = c_t = torch.full((1, hidden_size), 0.3).double()
-    h, c = h_t[0].tolist(), c_t[0].tolist()
+def test_steps_follow_the_papers_equations(
+    kind: Kind, hidden_size: int, functions: tuple[str, str]
+) -> None:
+    gates, step = WRITTEN[kind]
+    paper = Paper(gates, 3, hidden_size, *functions)
+    states_t = [torch.full((1, hidden_size), 0.3).double()] * kind.num_states
+    states = [s[0].tolist() for s in states_t]
     for x in torch.randn(4, 3).double():
-        h, c = paper.lstm(x.tolist(), h, c)
-        h_t, c_t = rot_lstm_step(x[None], h_t, c_t, *paper.tensors())
-    assert_near(h_t[0], torch.tensor(h, dtype=torch.float64))
-    assert_near(c_t[0], torch.tensor(c, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("hidden_size", [1, 2, 3, 6, 7])
-def test_gru_steps_follow_the_papers_equations(hidden_size: int) -> None:
-    paper = Paper(("r", "z", "n", "rot"), 3, hidden_size)
-    h_t = torch.full((1, hidden_size), 0.3).double()
-    h = h_t[0].tolist()
-    for x in torch.randn(4, 3).double():
-        h = paper.gru(x.tolist(), h)
-        h_t = rot_gru_step(x[None], h_t, *paper.tensors())
-    assert_near(h_t[0], torch.tensor(h, dtype=torch.float64))
+        states = step(paper, x.tolist(), *states)
+        states_t = kind.description.step(x[None], states_t, paper.weights(), *functions)
+    for state_t, state in zip(states_t, states, strict=True):
+        assert_near(state_t[0], torch.tensor(state, dtype=torch.float64))
 
 
 def test_lstm_by_hand_half_turn() -> None:
     """All weights 0: gates are 1/2, the candidate 0, the angle pi."""
-    h, c = rot_lstm_step(
+    h, c = CELLS["rot_lstm"].step(
         torch.ones(1, 1),
-        torch.ones(1, 3),
-        torch.tensor([[1.0, 2.0, 4.0]]),
-        torch.zeros(13, 1),
-        torch.zeros(13, 3),
+        [torch.ones(1, 3), torch.tensor([[1.0, 2.0, 4.0]])],
+        Weights(torch.zeros(13, 1), torch.zeros(13, 3)),
     )
     torch.testing.assert_close(c, torch.tensor([[-0.5, -1.0, 2.0]]))
     torch.testing.assert_close(h, torch.tensor([[-0.2310586, -0.3807971, 0.4820138]]))
@@ -117,13 +136,10 @@ def test_lstm_by_hand_quarter_turn() -> None:
     """The pair (1, 2), halved, becomes (-1, 1/2): counter-clockwise, first unit first."""
     bias = torch.zeros(9)
     bias[8] = QUARTER_TURN
-    _, c = rot_lstm_step(
+    _, c = CELLS["rot_lstm"].step(
         torch.ones(1, 1),
-        torch.ones(1, 2),
-        torch.tensor([[1.0, 2.0]]),
-        torch.zeros(9, 1),
-        torch.zeros(9, 2),
-        bias,
+        [torch.ones(1, 2), torch.tensor([[1.0, 2.0]])],
+        Weights(torch.zeros(9, 1), torch.zeros(9, 2), bias),
     )
     torch.testing.assert_close(c, torch.tensor([[-1.0, 0.5]]))
 
@@ -134,14 +150,33 @@ def test_gru_by_hand_quarter_turn() -> None:
     w_hh[4:6] = torch.eye(2)
     bias = torch.zeros(7)
     bias[6] = QUARTER_TURN
-    h = rot_gru_step(torch.ones(1, 1), torch.tensor([[1.0, 2.0]]), torch.zeros(7, 1), w_hh, bias)
+    weights = Weights(torch.zeros(7, 1), w_hh, bias)
+    (h,) = CELLS["rot_gru"].step(torch.ones(1, 1), [torch.tensor([[1.0, 2.0]])], weights)
     expected = [0.5 * 1 + 0.5 * math.tanh(-1), 0.5 * 2 + 0.5 * math.tanh(0.5)]
     torch.testing.assert_close(h, torch.tensor([expected]))
 
 
-def test_gate_order_is_the_documented_one() -> None:
-    assert reference.LSTM_GATES == ("i", "f", "g", "o", "rot")
-    assert reference.GRU_GATES == ("r", "z", "n", "rot")
+def test_hard_sigmoid_has_no_slope_at_its_ends() -> None:
+    a = torch.tensor([-3.0, -2.5, -2.0, 0.0, 2.0, 2.5, 3.0], dtype=torch.float64)
+    a.requires_grad_()
+    value = hard_sigmoid(a)
+    expected = [0.0, 0.0, 0.1, 0.5, 0.9, 1.0, 1.0]
+    torch.testing.assert_close(value.tolist(), expected)
+    (slope,) = torch.autograd.grad(value.sum(), a)
+    torch.testing.assert_close(slope.tolist(), [0.0, 0.0, 0.2, 0.2, 0.2, 0.0, 0.0])
+
+
+def test_gates_are_found_by_short_and_long_name(kind: Kind) -> None:
+    long_names = kind.description.recurrence.gates | kind.description.rotation.gates
+    end = 0
+    for short, long in long_names.items():
+        rows = kind.description.rows_of(short, 7)
+        assert rows == kind.description.rows_of(long, 7)
+        assert rows.start == end
+        end = rows.stop
+    assert end == kind.rows(7)
+    with pytest.raises(ValueError, match="gate must be one of"):
+        kind.description.rows_of("p", 7)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 8])
@@ -172,26 +207,37 @@ def weights_for(
     }
 
 
+def sequence(
+    kind: Kind,
+    x: Tensor,
+    *states: Tensor,
+    batch_sizes: Tensor | None = None,
+    reverse: bool = False,
+    **weights: Tensor,
+) -> tuple[Tensor, ...]:
+    return kind.description.sequence(x, states, Weights(**weights), batch_sizes, reverse)
+
+
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("sizes", [None, [3, 3, 1], [3, 2, 2, 1]])
-@pytest.mark.parametrize(
-    "kind_hidden_output", [(LSTM, 5, 5), (LSTM, 4, 2), (LSTM, 1, 1), (GRU, 5, 5), (GRU, 2, 2)]
-)
+@pytest.mark.parametrize("sizes", [None, [3, 2, 2, 1]], ids=["padded", "packed"])
+@pytest.mark.parametrize(("hidden", "output"), [(5, 5), (4, 2), (1, 1)])
 def test_gradients_of_the_reference(
-    kind_hidden_output: tuple[Kind, int, int], sizes: list[int] | None, reverse: bool
+    kind: Kind, hidden: int, output: int, sizes: list[int] | None, reverse: bool
 ) -> None:
-    kind, hidden, output = kind_hidden_output
+    if output != hidden and not kind.description.can_project:
+        output = hidden
     weights = weights_for(kind, 2, hidden, output, bias=True, requires_grad=True)
     x = torch.randn(sum(sizes) if sizes else 6, 2, dtype=torch.float64, requires_grad=True)
-    state_sizes = (output, hidden)[: kind.num_states]
-    states = [torch.randn(3, n, dtype=torch.float64, requires_grad=True) for n in state_sizes]
+    states = [
+        torch.randn(3, n, dtype=torch.float64, requires_grad=True)
+        for n in kind.state_sizes(hidden, output)
+    ]
     batch_sizes = None if sizes is None else torch.tensor(sizes)
 
     def run(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         named = dict(zip(weights, rest[len(states) :], strict=True))
-        return kind.sequence(
-            x, *rest[: len(states)], **named, batch_sizes=batch_sizes, reverse=reverse
-        )
+        given = rest[: len(states)]
+        return kind.description.sequence(x, given, Weights(**named), batch_sizes, reverse)
 
     inputs = (x, *states, *weights.values())
     assert gradcheck(run, inputs, fast_mode=True, check_forward_ad=True)
@@ -201,8 +247,8 @@ def test_gradients_of_the_reference(
 def test_reverse_is_forward_over_flipped_tokens(kind: Kind) -> None:
     weights = weights_for(kind, 3, 4, 4, bias=False)
     x, states = torch.randn(5, 2, 3).double(), [torch.randn(2, 4).double()] * kind.num_states
-    out, *last = kind.sequence(x.flatten(0, 1), *states, **weights, reverse=True)
-    flipped, *flipped_last = kind.sequence(x.flip(0).flatten(0, 1), *states, **weights)
+    out, *last = sequence(kind, x.flatten(0, 1), *states, **weights, reverse=True)
+    flipped, *flipped_last = sequence(kind, x.flip(0).flatten(0, 1), *states, **weights)
     assert torch.equal(out.view(5, 2, 4), flipped.view(5, 2, 4).flip(0))
     assert all(map(torch.equal, last, flipped_last))
 
@@ -210,7 +256,7 @@ def test_reverse_is_forward_over_flipped_tokens(kind: Kind) -> None:
 def test_rows_that_have_ended_keep_their_state(kind: Kind) -> None:
     weights = weights_for(kind, 3, 4, 4, bias=True)
     x, states = torch.randn(4, 3).double(), [torch.randn(2, 4).double()] * kind.num_states
-    out, h_n, *_ = kind.sequence(x, *states, **weights, batch_sizes=torch.tensor([2, 1, 1]))
+    out, h_n, *_ = sequence(kind, x, *states, **weights, batch_sizes=torch.tensor([2, 1, 1]))
     assert torch.equal(h_n, torch.stack([out[3], out[1]]))
 
 
@@ -220,13 +266,13 @@ def test_batch_sizes_that_do_not_fit_are_refused(kind: Kind, sizes: list[int]) -
     states = [torch.randn(2, 4).double()] * kind.num_states
     batch_sizes = torch.tensor(sizes, dtype=torch.int64)
     with pytest.raises(RuntimeError):
-        kind.sequence(torch.randn(5, 3).double(), *states, **weights, batch_sizes=batch_sizes)
+        sequence(kind, torch.randn(5, 3).double(), *states, **weights, batch_sizes=batch_sizes)
 
 
 def test_padded_tokens_must_fill_whole_steps(kind: Kind) -> None:
     states = [torch.randn(2, 4).double()] * kind.num_states
     with pytest.raises(RuntimeError):
-        kind.sequence(torch.randn(5, 3).double(), *states, **weights_for(kind, 3, 4, 4, bias=True))
+        sequence(kind, torch.randn(5, 3).double(), *states, **weights_for(kind, 3, 4, 4, bias=True))
 
 
 def test_vmap_over_the_batch_is_the_batch(kind: Kind) -> None:
@@ -235,10 +281,10 @@ def test_vmap_over_the_batch_is_the_batch(kind: Kind) -> None:
     states = [torch.randn(4, 5).double() for _ in range(kind.num_states)]
 
     def alone(x: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
-        return kind.sequence(x, *(s.unsqueeze(0) for s in states), **weights)
+        return sequence(kind, x, *(s.unsqueeze(0) for s in states), **weights)
 
     out, *last = torch.func.vmap(alone, in_dims=(1, *[0] * len(states)))(x, *states)
-    expected, *expected_last = kind.sequence(x.flatten(0, 1), *states, **weights)
+    expected, *expected_last = sequence(kind, x.flatten(0, 1), *states, **weights)
     assert_near(out.transpose(0, 1), expected.view(6, 4, 5))
     assert_all_near([s.squeeze(1) for s in last], expected_last)
 
@@ -247,15 +293,15 @@ def test_vmap_over_the_batch_is_the_batch(kind: Kind) -> None:
 def test_every_float_type_stays_itself(kind: Kind, dtype: torch.dtype) -> None:
     weights = {name: w.to(dtype) for name, w in weights_for(kind, 3, 4, 4, bias=True).items()}
     states = [torch.randn(2, 4).to(dtype)] * kind.num_states
-    for result in kind.sequence(torch.randn(6, 3).to(dtype), *states, **weights):
+    for result in sequence(kind, torch.randn(6, 3).to(dtype), *states, **weights):
         assert result.dtype == dtype
         assert result.isfinite().all()
 
 
 def test_an_empty_batch_gives_empty_results_and_zero_gradients(kind: Kind) -> None:
     weights = weights_for(kind, 3, 4, 4, bias=True, requires_grad=True)
-    out, *last = kind.sequence(
-        torch.randn(0, 3).double(), *[torch.randn(0, 4).double()] * kind.num_states, **weights
+    out, *last = sequence(
+        kind, torch.randn(0, 3).double(), *[torch.randn(0, 4).double()] * kind.num_states, **weights
     )
     assert out.shape == (0, 4)
     assert all(s.shape == (0, 4) for s in last)

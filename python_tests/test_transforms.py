@@ -10,7 +10,8 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, grad, jacrev, jvp, vmap
 
 import rotcell
-from rotcell import ops
+from rotcell import _libraries, ops
+from rotcell.reference import Cell
 
 
 @pytest.fixture(params=KINDS, ids=str)
@@ -83,7 +84,7 @@ def test_export_with_dynamic_time(layer):
     with torch.no_grad():
         program = torch.export.export(layer, (sequences(4, 2),), dynamic_shapes=({0: steps},))
     names = [str(node.target) for node in program.graph.nodes]
-    assert sum(name.startswith("rotcell.rot_") for name in names) == 4  # layers * directions
+    assert sum(name.startswith("rotcell.") for name in names) == 4  # layers * directions
     for count in (1, 4, 50):
         x = sequences(count, 2)
         assert_near(program.module()(x)[0], layer(x)[0])
@@ -157,16 +158,15 @@ def test_kernels_run_inside_a_dual_level_when_nothing_is_dual(layer):
 
 @pytest.fixture
 def reference_calls(monkeypatch):
-    """How often each function of the reference is called by the ops."""
+    """The cells whose reference the ops call, one name a call."""
     calls = []
-    for name in ("rot_lstm", "rot_gru"):
-        original = getattr(rotcell.reference, name)
+    original = Cell.sequence
 
-        def counted(*arguments, name=name, original=original, **named):
-            calls.append(name)
-            return original(*arguments, **named)
+    def counted(cell, *arguments, **named):
+        calls.append(cell.name)
+        return original(cell, *arguments, **named)
 
-        monkeypatch.setattr(rotcell.reference, name, counted)
+    monkeypatch.setattr(Cell, "sequence", counted)
     return calls
 
 
@@ -225,15 +225,34 @@ def test_the_meta_device_gives_shapes(kind):
     assert out.shape == (4, 2, 5)
 
 
-def test_a_device_without_kernels_is_spoken_of_once(monkeypatch):
-    monkeypatch.setattr(ops, "_devices_spoken_of", set())
-    monkeypatch.setattr(ops, "_DEVICES_WITH_KERNELS", frozenset({"meta"}))
-    layer = rotcell.RotLSTM(3, 5)
-    x = torch.randn(4, 2, 3)
-    with pytest.warns(UserWarning, match="no kernels for device type 'cpu'"):
+def test_a_device_without_kernels_is_warned_of_once(kind, monkeypatch):
+    monkeypatch.setattr(ops, "_warned_devices", set())
+    monkeypatch.setattr(ops, "_has_kernels", lambda device: False)
+    layer = kind.layer(3, 5, device="meta")
+    x = torch.randn(4, 2, 3, device="meta")
+    with pytest.warns(UserWarning, match="no kernels for device 'meta'"):
         slow, _ = layer(x)
+    assert slow.shape == (4, 2, 5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         layer(x)
-    monkeypatch.undo()
-    assert_near(slow, layer(x)[0])
+
+
+def test_gpus_have_kernels_one_by_one(monkeypatch):
+    """A build may have code for one GPU of a machine and not for the next."""
+    first, second = torch.device("cuda", 0), torch.device("cuda", 1)
+    monkeypatch.setattr(ops, "_gpu_has_kernels", ops._gpu_has_kernels.__wrapped__)
+    monkeypatch.setattr(_libraries, "has_cuda", lambda: True)
+    monkeypatch.setattr(_libraries, "cuda_has_code", lambda index: index == 1)
+    assert [ops._has_kernels(d) for d in (first, second)] == [False, True]
+    monkeypatch.setattr(_libraries, "has_cuda", lambda: False)
+    assert not ops._has_kernels(second)
+    assert not ops._has_kernels(torch.device("xpu", 0))
+    assert ops._has_kernels(torch.device("cpu"))
+
+    monkeypatch.setattr(ops, "_warned_devices", set())
+    with warnings.catch_warnings(record=True) as record:
+        warnings.simplefilter("always")
+        for device in (first, second, first):
+            ops._warn_of_missing_kernels(device)
+    assert [str(r.message).split("'")[1] for r in record] == ["cuda:0", "cuda:1"]

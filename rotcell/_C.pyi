@@ -1,4 +1,7 @@
-"""The compiled module. Its operators are reached through torch.ops.rotcell."""
+"""Facts about this build, for tests and tools. No layer needs it; it knows nothing of torch.
+
+It is built for one Python. With another, importing it fails and all else works.
+"""
 
 from typing import Any
 
@@ -8,8 +11,19 @@ def instruction_set() -> str:
 def instruction_sets() -> list[str]:
     """The instruction sets that were built and run on this machine."""
 
-has_cuda: bool
-"""Whether the kernels for GPUs were built."""
+def processors() -> int:
+    """How many processors this process may use."""
+
+def cgroup_processors(membership: str, root: str) -> int | None:
+    """The processors that cgroups leave a process.
+
+    Args:
+        membership: text as that of /proc/self/cgroup.
+        root: where cgroups are mounted.
+
+    Returns:
+        None without a quota.
+    """
 
 def cuda_plan(
     cell: str,
@@ -25,7 +39,7 @@ def cuda_plan(
     """The path a sequence takes on a GPU, and its launch. A pure function: it needs no GPU.
 
     Args:
-        cell: "lstm" or "gru".
+        cell: "rot_lstm" or another name of `rotcell.reference.CELLS`.
         pass_name: "forward" or "backward".
         hidden: number of units.
         batch: rows of the batch.
@@ -41,9 +55,3 @@ def cuda_plan(
 
 def known_cuda_devices() -> dict[str, dict[str, int]]:
     """Properties of some GPUs, by name."""
-
-def cuda_device(index: int) -> dict[str, int]:
-    """Properties of a GPU of this machine. Only if `has_cuda`."""
-
-def force_cuda_path(path: str | None) -> None:
-    """For tests: take this path always, or with None the fastest again. Only if `has_cuda`."""

@@ -8,17 +8,23 @@
 torch.Size([3, 7, 20])
 """
 
+import torch
+
 from ._torch_check import check_torch
 
 __version__ = check_torch()["version"]
 
 from . import reference
-from .cells import RotGRUCell, RotLSTMCell
+from .cells import ClassicGRUCell, LSTMCell, RotGRUCell, RotLSTMCell
 from .info import build_info
-from .layers import RotGRU, RotLSTM
+from .layers import LSTM, ClassicGRU, RotGRU, RotLSTM
 from .ops import use_reference
 
 __all__ = [
+    "LSTM",
+    "ClassicGRU",
+    "ClassicGRUCell",
+    "LSTMCell",
     "RotGRU",
     "RotGRUCell",
     "RotLSTM",
@@ -28,3 +34,8 @@ __all__ = [
     "reference",
     "use_reference",
 ]
+
+# So that torch.load reads whole models that have them.
+torch.serialization.add_safe_globals(
+    [LSTM, ClassicGRU, ClassicGRUCell, LSTMCell, RotGRU, RotGRUCell, RotLSTM, RotLSTMCell]
+)

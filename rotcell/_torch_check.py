@@ -1,19 +1,22 @@
-"""Checks, before the compiled library is loaded, that it exists and fits the running torch."""
+"""Checks, before the compiled libraries are loaded, that they exist and can run with this torch."""
 
 import json
-from importlib.machinery import EXTENSION_SUFFIXES
+import re
 from pathlib import Path
 from typing import TypedDict
 
 import torch
 
 PACKAGE = Path(__file__).resolve().parent
+CPU_LIBRARY = "librotcell_cpu.so"
+OLDEST_TORCH = (2, 10)
 
 
 class Build(TypedDict):
     """What the build wrote about itself."""
 
     version: str
+    commit: str  # of git, or "unknown"
     torch: str
     python: str
     compiler: str
@@ -23,29 +26,22 @@ class Build(TypedDict):
     cuda_architectures: list[str]
 
 
-def minor_version(version: str) -> str:
-    """``"2.13.0+cpu"`` -> ``"2.13"``."""
-    return ".".join(version.split(".")[:2])
-
-
 def check_torch() -> Build:
     """Return what the build recorded, or raise ImportError when that build cannot run here."""
-    record = PACKAGE / "_build.json"
-    libraries = [PACKAGE / f"_C{suffix}" for suffix in EXTENSION_SUFFIXES]
-    if not record.is_file() or not any(library.is_file() for library in libraries):
+    record, library = PACKAGE / "_build.json", PACKAGE / CPU_LIBRARY
+    if not record.is_file() or not library.is_file():
         raise ImportError(
-            f"The compiled part of rotcell for this Python is missing in {PACKAGE}.\n"
+            f"The compiled part of rotcell is missing in {PACKAGE}.\n"
             "If that is the source tree and rotcell is installed, start Python from another "
             "folder, so that the installed rotcell is found.\n"
             "To use the source tree itself, run `pip install -e .` in it."
         )
-    build: Build = json.loads(record.read_text(encoding="utf-8"))
-    built, running = build["torch"], str(torch.__version__)
-    if minor_version(built) != minor_version(running):
+    running = str(torch.__version__)
+    if tuple(int(number) for number in re.findall(r"\d+", running)[:2]) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
         raise ImportError(
-            f"This rotcell was built against torch {built}, but torch {running} is running; "
-            "torch's C++ interface changes between minor versions.\n"
-            "Build rotcell again for this torch (`pip install --force-reinstall --no-deps .` in "
-            f"its source tree), or install torch {minor_version(built)}."
+            f"rotcell needs torch {oldest} or newer, but torch {running} is running: "
+            f"`pip install 'torch>={oldest}'`."
         )
+    build: Build = json.loads(record.read_text(encoding="utf-8"))
     return build

@@ -1,11 +1,13 @@
-"""What RotLSTM and RotGRU share: weights, directions, packing, initial states, checks."""
+"""What layers and cells share; and of layers: weights, directions, packing, states, checks."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
+import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -13,41 +15,139 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from .reference import gate_sizes
+from . import ops
+from .reference import GATE_FUNCTIONS, Cell, Weights
 
 
-def checked_rotation_bias(rotation_bias: float, bias: bool) -> float:
-    """Refuse a rotation bias that is no finite number or that has no bias to be added to."""
-    if not isinstance(rotation_bias, numbers.Real) or isinstance(rotation_bias, bool):
-        raise TypeError(f"rotation_bias must be a real number, got {type(rotation_bias).__name__}")
-    if not math.isfinite(rotation_bias):
-        raise ValueError(f"rotation_bias must be finite, got {rotation_bias}")
-    if rotation_bias != 0 and not bias:
-        raise ValueError(f"rotation_bias={rotation_bias} needs bias=True: it is added to bias_ih")
-    return float(rotation_bias)
+class _Drawing(threading.local):
+    weights = True
 
 
-def init_parameters(
-    parameters: Iterable[nn.Parameter],
-    input_biases: Iterable[nn.Parameter],
-    hidden_size: int,
-    rotation_bias: float,
-) -> None:
-    """Initialise as nn.LSTM does, then move the angles' share of the input biases."""
-    bound = 1 / math.sqrt(hidden_size) if hidden_size > 0 else 0.0
-    for parameter in parameters:
-        nn.init.uniform_(parameter, -bound, bound)
-    with torch.no_grad():
-        for bias in input_biases:
-            bias[bias.shape[0] - hidden_size // 2 :] += rotation_bias
+_drawing = _Drawing()
 
 
-def dtypes_must_agree(tensor: Tensor) -> bool:
-    """Tell whether mixed float types are an error: autocast brings them together by itself."""
-    return not torch.is_autocast_enabled(tensor.device.type)
+@contextlib.contextmanager
+def no_weights_drawn() -> Iterator[None]:
+    """Leave the weights of new layers uninitialised, and the random numbers undrawn."""
+    _drawing.weights = False
+    try:
+        yield
+    finally:
+        _drawing.weights = True
 
 
-def weight_names(layer: RotRNN | nn.LSTM) -> list[list[str]]:
+class CellModule(nn.Module):
+    """A module made of a cell's weights. A subclass says which cell."""
+
+    _cell: ClassVar[Cell]
+
+    # The values of cells that lack an option, and of modules saved before it existed.
+    gates: str = "sigmoid"
+    angle_gates: str = "sigmoid"
+    rotation_bias: float = 0.0
+    forget_bias: float = 0.0
+
+    hidden_size: int
+
+    def _set_options(
+        self, bias: bool, gates: str, angle_gates: str, rotation_bias: float, forget_bias: float
+    ) -> None:
+        """Check and keep the options that torch's layers do not have."""
+        self.gates = _checked_function("gates", gates)
+        self.angle_gates = _checked_function("angle_gates", angle_gates)
+        self.rotation_bias = _checked_shift("rotation_bias", rotation_bias, bias)
+        self.forget_bias = _checked_shift("forget_bias", forget_bias, bias)
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter anew, uniform in ±1/sqrt(hidden_size), and shift biases.
+
+        The shifts are `rotation_bias` and `forget_bias`, where there are such options.
+        """
+        if not _drawing.weights:
+            return
+        bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0.0
+        shifts = {"rot": self.rotation_bias, "f": self.forget_bias}
+        for name, parameter in self.named_parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+            for gate, shift in shifts.items():
+                if name.startswith("bias_ih") and gate in self._cell.gates:
+                    with torch.no_grad():
+                        parameter[self._cell.rows_of(gate, self.hidden_size)] += shift
+
+    def gate(self, gate: str, parameter: str) -> Tensor:
+        """The rows of one gate in a weight or bias, as a view.
+
+        What ``bias[n // 4 : n // 2].fill_(1)`` does to an nn.LSTM is here, for every cell,
+        ``nn.init.ones_(layer.gate("forget", "bias_hh_l0"))``.
+
+        Args:
+            gate: its short or long name, "f" or "forget" say.
+            parameter: the name of the weight or bias.
+        """
+        return self._gated(parameter)[self._cell.rows_of(gate, self.hidden_size)]
+
+    def gates_of(self, parameter: str) -> Iterator[tuple[str, Tensor]]:
+        """The gates of a weight or bias in the order of its rows: short names and views.
+
+        >>> import rotcell
+        >>> [(name, len(rows)) for name, rows in rotcell.RotLSTM(3, 4).gates_of("bias_hh_l0")]
+        [('i', 4), ('f', 4), ('g', 4), ('o', 4), ('rot', 2)]
+        """
+        weight = self._gated(parameter)
+        for gate in self._cell.gates:
+            yield gate, weight[self._cell.rows_of(gate, self.hidden_size)]
+
+    def _gated(self, parameter: str) -> Tensor:
+        weight = getattr(self, parameter, None)
+        has_gates = parameter.startswith(("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+        if not has_gates or not isinstance(weight, Tensor):
+            raise ValueError(
+                "parameter must be the name of a weight_ih, weight_hh, bias_ih or bias_hh of this "
+                f"{type(self).__name__}, got {parameter!r}"
+            )
+        return weight
+
+    def _changed_options(self, **defaults: Any) -> list[str]:
+        """For a repr: those of the given options, and of our own, that are not at their default."""
+        defaults |= {
+            "gates": "sigmoid",
+            "angle_gates": "sigmoid",
+            "rotation_bias": 0.0,
+            "forget_bias": 0.0,
+        }
+        return [
+            f"{name}={getattr(self, name)}"
+            for name, default in defaults.items()
+            if getattr(self, name) != default
+        ]
+
+
+def _checked_function(option: str, name: str) -> str:
+    if not isinstance(name, str) or name not in GATE_FUNCTIONS:
+        known = " or ".join(map(repr, GATE_FUNCTIONS))
+        raise ValueError(f"{option} must be {known}, got {name!r}")
+    return name
+
+
+def _checked_shift(option: str, shift: float, bias: bool) -> float:
+    """Refuse a shift that is no finite number or that has no bias to be added to."""
+    if not isinstance(shift, numbers.Real) or isinstance(shift, bool):
+        raise TypeError(f"{option} must be a real number, got {type(shift).__name__}")
+    if not math.isfinite(shift):
+        raise ValueError(f"{option} must be finite, got {shift}")
+    if shift != 0 and not bias:
+        raise ValueError(f"{option}={shift} needs bias=True: it is added to bias_ih")
+    return float(shift)
+
+
+def types_fit(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors may enter one op: autocast brings float types together by itself."""
+    return a.dtype == b.dtype or (
+        a.is_floating_point() and b.is_floating_point() and torch.is_autocast_enabled(a.device.type)
+    )
+
+
+def weight_names(layer: Layer | nn.LSTM) -> list[list[str]]:
     """Name the parameters, one list a layer and direction, in the order of h_n."""
     kinds = ["weight_ih", "weight_hh"]
     kinds += ["bias_ih", "bias_hh"] if layer.bias else []
@@ -59,12 +159,12 @@ def weight_names(layer: RotRNN | nn.LSTM) -> list[list[str]]:
     ]
 
 
-class RotRNN(nn.Module):
-    """A subclass names its gates, says how wide each of its states is and runs one direction."""
+class Layer(CellModule, nn.RNNBase):
+    """Layers and directions of a cell, over whole sequences.
 
-    _gates: ClassVar[tuple[str, ...]]
-    #: What the parts of the initial state are called in error messages.
-    _state_names: ClassVar[tuple[str, ...]]
+    It is an nn.RNNBase because programs ask for that, with all that they may ask of one. But there
+    are no flattened weights to be kept in step with the parameters: each forward reads those.
+    """
 
     def __init__(
         self,
@@ -78,9 +178,13 @@ class RotRNN(nn.Module):
         proj_size: int,
         device: torch.device | str | int | None,
         dtype: torch.dtype | None,
-        rotation_bias: float,
+        gates: str,
+        angle_gates: str = "sigmoid",
+        rotation_bias: float = 0.0,
+        forget_bias: float = 0.0,
     ) -> None:
-        super().__init__()
+        nn.Module.__init__(self)  # RNNBase's knows torch's own layers only
+        self.mode = self._cell.name.upper()
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
@@ -91,10 +195,10 @@ class RotRNN(nn.Module):
         self.proj_size = proj_size
         # Not self.dropout: float() above has hidden what type the caller passed.
         self._check_options(dropout)
-        self.rotation_bias = checked_rotation_bias(rotation_bias, bias)
+        self._set_options(bias, gates, angle_gates, rotation_bias, forget_bias)
 
-        self._weight_names = weight_names(self)  # kept: every run asks for them
-        for names, shapes in zip(self._weight_names, self._weight_shapes(), strict=True):
+        self._name_weights()
+        for names, shapes in zip(self._all_weights, self._weight_shapes(), strict=True):
             for name, shape in zip(names, shapes, strict=True):
                 empty = torch.empty(shape, device=device, dtype=dtype)
                 self.register_parameter(name, nn.Parameter(empty))
@@ -134,7 +238,7 @@ class RotRNN(nn.Module):
 
     def _weight_shapes(self) -> list[list[tuple[int, ...]]]:
         """Give the shapes of what `weight_names` names."""
-        rows = sum(gate_sizes(self._gates, self.hidden_size))
+        rows = self._cell.rows(self.hidden_size)
         shapes = []
         for layer in range(self.num_layers):
             width = self.input_size if layer == 0 else self._num_directions * self._output_size
@@ -147,49 +251,80 @@ class RotRNN(nn.Module):
     @property
     def all_weights(self) -> list[list[nn.Parameter]]:
         """The parameters, one list a layer and direction."""
-        return [[getattr(self, name) for name in names] for names in self._weight_names]
-
-    def reset_parameters(self) -> None:
-        """Draw every parameter anew, uniform in ±1/sqrt(hidden_size), and add `rotation_bias`."""
-        input_biases = (p for name, p in self.named_parameters() if name.startswith("bias_ih"))
-        init_parameters(self.parameters(), input_biases, self.hidden_size, self.rotation_bias)
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
 
     def flatten_parameters(self) -> None:
         """Do nothing. Code written for nn.LSTM calls this; the kernels here have no need of it."""
 
+    # What RNNBase does to keep a list of its weights, undone
+
+    def _name_weights(self) -> None:
+        self._all_weights = weight_names(self)  # kept: every run asks for them
+        self._flat_weights_names = [name for names in self._all_weights for name in names]
+
+    @property
+    def _flat_weights(self) -> list[nn.Parameter]:  # type: ignore[override]
+        return [getattr(self, name) for name in self._flat_weights_names]
+
+    def _init_flat_weights(self) -> None: ...
+
+    def _update_flat_weights(self) -> None: ...
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        nn.Module.__setattr__(self, name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__.copy()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        nn.Module.__setstate__(self, state)
+        self.mode = self._cell.name.upper()
+        self._name_weights()
+
+    def _replicate_for_data_parallel(self) -> Any:
+        return nn.Module._replicate_for_data_parallel(self)
+
+    # What programs may ask of an RNNBase, and nn.LSTM adds for its pair of states
+
+    def check_forward_args(
+        self,
+        input: Tensor,
+        hidden: Tensor | tuple[Tensor, ...],
+        batch_sizes: Tensor | None,
+    ) -> None:
+        """Raise if input and initial states do not fit this layer; input must have a batch."""
+        self.check_input(input, batch_sizes)
+        *lead, _ = self.get_expected_hidden_size(input, batch_sizes)
+        sizes = self._cell.state_sizes(self.hidden_size, self._output_size)
+        states = (hidden,) if isinstance(hidden, Tensor) else hidden
+        for name, state, size in zip(self._state_names(), states, sizes, strict=True):
+            expected = (lead[0], lead[1], size)
+            self.check_hidden_size(state, expected, f"{name} must have size {{}}, got {{}}")
+
+    def permute_hidden(self, hx: Any, permutation: Tensor | None) -> Any:
+        """Put the rows of the batch into another order."""
+        if isinstance(hx, Tensor):
+            return _reorder((hx,), permutation)[0]
+        return _reorder(hx, permutation)
+
     def extra_repr(self) -> str:
         """List the sizes, and every option that is not at its default."""
-        defaults: dict[str, Any] = {
-            "proj_size": 0,
-            "num_layers": 1,
-            "bias": True,
-            "batch_first": False,
-            "dropout": 0.0,
-            "bidirectional": False,
-            "rotation_bias": 0.0,
-        }
-        changed = [
-            f"{name}={getattr(self, name)}"
-            for name, default in defaults.items()
-            if getattr(self, name) != default
-        ]
+        changed = self._changed_options(
+            proj_size=0,
+            num_layers=1,
+            bias=True,
+            batch_first=False,
+            dropout=0.0,
+            bidirectional=False,
+        )
         return ", ".join([str(self.input_size), str(self.hidden_size), *changed])
 
     # Running
 
-    def _state_sizes(self) -> tuple[int, ...]:
-        raise NotImplementedError
-
-    def _run_direction(
-        self,
-        x: Tensor,  # [N, input]
-        state: tuple[Tensor, ...],  # each [B, size]
-        weights: list[nn.Parameter],
-        batch_sizes: Tensor | None,
-        reverse: bool,
-    ) -> tuple[Tensor, ...]:
-        """Return the output [N, output] followed by the last state."""
-        raise NotImplementedError
+    def _state_names(self) -> list[str]:
+        """What the parts of the initial state are called in error messages."""
+        states = self._cell.states
+        return ["hx"] if len(states) == 1 else [f"hx[{k}] ({s}_0)" for k, s in enumerate(states)]
 
     def _run(
         self, input: Tensor | PackedSequence, hx: tuple[Tensor, ...] | None
@@ -207,7 +342,7 @@ class RotRNN(nn.Module):
         batch = int(batch_sizes[0])
         # The caller's rows are in his order, the packed ones by decreasing length.
         state = hx if hx is None else _reorder(hx, sorted_indices)
-        out, last_state = self._run_layers(tokens, state, batch, batch_sizes)
+        out, last_state = self._run_layers(tokens, state, batch, batch_sizes, None)
         out_packed = PackedSequence(out, batch_sizes, sorted_indices, unsorted_indices)
         return out_packed, _reorder(last_state, unsorted_indices)
 
@@ -218,7 +353,7 @@ class RotRNN(nn.Module):
             raise ValueError(f"input must be 2-D (unbatched) or 3-D (batched), got {x.dim()}-D")
         is_batched = x.dim() == 3
         if hx is not None:
-            for name, state in zip(self._state_names, hx, strict=True):
+            for name, state in zip(self._state_names(), hx, strict=True):
                 if state.dim() != x.dim():
                     raise RuntimeError(
                         f"{name} must be {x.dim()}-D as the input is, got {state.dim()}-D"
@@ -232,12 +367,11 @@ class RotRNN(nn.Module):
         if steps == 0:
             raise RuntimeError("input must have at least one timestep, got a sequence of length 0")
 
-        out, last_state = self._run_layers(x.flatten(0, 1), hx, batch, None)
-        out = out.reshape(steps, batch, self._num_directions * self._output_size)
-
+        padding = ops.Padding(steps, batch, self.batch_first) if is_batched else None
+        out, last_state = self._run_layers(x.flatten(0, 1), hx, batch, None, padding)
         if not is_batched:
-            return out.squeeze(1), tuple(state.squeeze(1) for state in last_state)
-        return (out.transpose(0, 1) if self.batch_first else out), last_state
+            last_state = tuple(state.squeeze(1) for state in last_state)
+        return out, last_state
 
     def _run_layers(
         self,
@@ -245,14 +379,15 @@ class RotRNN(nn.Module):
         hx: tuple[Tensor, ...] | None,  # each [layers * directions, B, size]
         batch: int,
         batch_sizes: Tensor | None,
+        padding: ops.Padding | None,  # of the output
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        self._check_input(x)
-        weights = self.all_weights
+        weights = self._weights()
+        self._check_input(x, weights[0].w_ih)
+        sizes = self._cell.state_sizes(self.hidden_size, self._output_size)
         if hx is None:
-            zeros = tuple(x.new_zeros(batch, size) for size in self._state_sizes())
-            states = [zeros] * len(weights)
+            states = [tuple(x.new_zeros(batch, size) for size in sizes)] * len(weights)
         else:
-            self._check_state(hx, x, batch)
+            self._check_state(hx, sizes, x, batch)
             states = list(zip(*hx, strict=True))
 
         last_states = []
@@ -263,17 +398,46 @@ class RotRNN(nn.Module):
             for direction in range(self._num_directions):
                 k = layer * self._num_directions + direction
                 out, *last_state = self._run_direction(
-                    x, states[k], weights[k], batch_sizes, reverse=direction == 1
+                    x,
+                    states[k],
+                    weights[k],
+                    batch_sizes,
+                    direction == 1,
+                    padding if layer == self.num_layers - 1 else None,
                 )
                 outputs.append(out)
                 last_states.append(last_state)
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
-        # Stacked even if there is one: users of nn.LSTM call detach_(), which refuses views.
+        # Stacked even if there is one: users of nn.LSTM call detach_(), which refuses views. The
+        # output is none either, being laid out by the op.
         return x, tuple(torch.stack(parts) for parts in zip(*last_states, strict=True))
 
-    def _check_input(self, x: Tensor) -> None:
-        weight = self.weight_ih_l0
-        if x.dtype != weight.dtype and dtypes_must_agree(x):
+    def _weights(self) -> list[Weights]:
+        """The weights of each layer and direction. A parametrised one is computed at each call."""
+        weights = []
+        for w_ih, w_hh, *rest in self.all_weights:
+            w_hr = rest.pop() if self.proj_size else None
+            b_ih, b_hh = rest if self.bias else (None, None)
+            weights.append(Weights(w_ih, w_hh, b_ih, b_hh, w_hr))
+        return weights
+
+    def _run_direction(
+        self,
+        x: Tensor,  # [N, input]
+        states: tuple[Tensor, ...],  # each [B, size]
+        weights: Weights,
+        batch_sizes: Tensor | None,
+        reverse: bool,
+        padding: ops.Padding | None,
+    ) -> tuple[Tensor, ...]:
+        """Return the output, [N, output] or with padding, followed by the last state."""
+        return ops.sequence(
+            self._cell, x, states, weights, batch_sizes, reverse, self.gates, self.angle_gates,
+            padding,
+        )  # fmt: skip
+
+    def _check_input(self, x: Tensor, weight: Tensor) -> None:
+        if not types_fit(x, weight):
             raise ValueError(
                 f"input is {x.dtype} but the weights are {weight.dtype}: convert one of them"
             )
@@ -284,15 +448,15 @@ class RotRNN(nn.Module):
                 f"input must have input_size={self.input_size} features, got {x.shape[-1]}"
             )
 
-    def _check_state(self, hx: tuple[Tensor, ...], x: Tensor, batch: int) -> None:
-        for name, state, size in zip(self._state_names, hx, self._state_sizes(), strict=True):
+    def _check_state(self, hx: tuple[Tensor, ...], sizes: list[int], x: Tensor, batch: int) -> None:
+        for name, state, size in zip(self._state_names(), hx, sizes, strict=True):
             expected = (self.num_layers * self._num_directions, batch, size)
             if state.shape != expected:
                 raise RuntimeError(
                     f"{name} must have shape {expected} (layers * directions, batch, features; "
                     f"no batch if the input has none), got {tuple(state.shape)}"
                 )
-            if state.dtype != x.dtype and dtypes_must_agree(x):
+            if not types_fit(state, x):
                 raise RuntimeError(f"{name} is {state.dtype} but the input is {x.dtype}")
             if state.device != x.device:
                 raise RuntimeError(f"{name} is on {state.device} but the input is on {x.device}")

@@ -1,25 +1,19 @@
-"""RotLSTMCell and RotGRUCell: one timestep, to put where nn.LSTMCell and nn.GRUCell stand."""
+"""One timestep of the layers, to put where nn.LSTMCell and nn.GRUCell stand."""
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from . import ops
-from .base import checked_rotation_bias, dtypes_must_agree, init_parameters
-from .reference import GRU_GATES, LSTM_GATES, gate_sizes
+from .base import CellModule, types_fit
+from .reference import CELLS, Weights
 
-__all__ = ["RotGRUCell", "RotLSTMCell"]
+__all__ = ["ClassicGRUCell", "LSTMCell", "RotGRUCell", "RotLSTMCell"]
 
 
-class _RotCell(nn.Module):
-    """What both cells share: weights, checks, and input without a batch."""
-
-    _gates: ClassVar[tuple[str, ...]]
-    #: What the parts of the state are called in error messages.
-    _state_names: ClassVar[tuple[str, ...]]
+class _Cell(CellModule):
+    """What all cells share: weights, checks, and input without a batch."""
 
     weight_ih: nn.Parameter
     weight_hh: nn.Parameter
@@ -30,11 +24,13 @@ class _RotCell(nn.Module):
         self,
         input_size: int,
         hidden_size: int,
-        bias: bool = True,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-        *,
+        bias: bool,
+        device: torch.device | str | int | None,
+        dtype: torch.dtype | None,
+        gates: str,
+        angle_gates: str = "sigmoid",
         rotation_bias: float = 0.0,
+        forget_bias: float = 0.0,
     ) -> None:
         super().__init__()
         for name, size in (("input_size", input_size), ("hidden_size", hidden_size)):
@@ -45,9 +41,9 @@ class _RotCell(nn.Module):
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.bias = bias
-        self.rotation_bias = checked_rotation_bias(rotation_bias, bias)
+        self._set_options(bias, gates, angle_gates, rotation_bias, forget_bias)
 
-        rows = sum(gate_sizes(self._gates, hidden_size))
+        rows = self._cell.rows(hidden_size)
         shapes: dict[str, tuple[int, ...]] = {
             "weight_ih": (rows, input_size),
             "weight_hh": (rows, hidden_size),
@@ -62,35 +58,31 @@ class _RotCell(nn.Module):
                 self.register_parameter(name, None)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw every parameter anew, uniform in ±1/sqrt(hidden_size), and add `rotation_bias`."""
-        input_biases = [] if self.bias_ih is None else [self.bias_ih]
-        init_parameters(self.parameters(), input_biases, self.hidden_size, self.rotation_bias)
-
     def extra_repr(self) -> str:
         """List the sizes, and the options that are not at their default."""
-        text = f"{self.input_size}, {self.hidden_size}"
-        if not self.bias:
-            text += f", bias={self.bias}"
-        if self.rotation_bias != 0:
-            text += f", rotation_bias={self.rotation_bias}"
-        return text
+        changed = self._changed_options(bias=True)
+        return ", ".join([str(self.input_size), str(self.hidden_size), *changed])
 
-    def _batched(
-        self, x: Tensor, hx: tuple[Tensor, ...] | None
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Check input and state, and give both a batch of one if they have none."""
-        if not self._fit(x, hx):
-            self._check(x, hx)
+    def _run(self, x: Tensor, hx: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
+        """The new state, for input and state with or without a batch."""
+        weights = Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        if not self._fit(x, hx, weights.w_ih):
+            self._check(x, hx, weights.w_ih)
         if hx is None:
-            hx = (x.new_zeros(*x.shape[:-1], self.hidden_size),) * len(self._state_names)
-        if x.dim() == 1:
-            return x.unsqueeze(0), tuple(state.unsqueeze(0) for state in hx)
-        return x, hx
+            hx = (x.new_zeros(*x.shape[:-1], self.hidden_size),) * len(self._cell.states)
+        if x.dim() == 2:
+            return self._step(x, hx, weights)
+        states = self._step(x.unsqueeze(0), tuple(s.unsqueeze(0) for s in hx), weights)
+        return tuple(s.squeeze(0) for s in states)
 
-    def _fit(self, x: Tensor, hx: tuple[Tensor, ...] | None) -> bool:
+    def _step(self, x: Tensor, hx: tuple[Tensor, ...], weights: Weights) -> tuple[Tensor, ...]:
+        return ops.sequence(self._cell, x, hx, weights, None, False, self.gates, self.angle_gates)[
+            1:
+        ]
+
+    def _fit(self, x: Tensor, hx: tuple[Tensor, ...] | None, weight: Tensor) -> bool:
         """Whether there is plainly nothing to object to: quicker than looking for what is wrong."""
-        shape, dtype, device, weight = x.shape, x.dtype, x.device, self.weight_ih
+        shape, dtype, device = x.shape, x.dtype, x.device
         if len(shape) not in (1, 2) or shape[-1] != self.input_size:
             return False
         if weight.dtype != dtype or weight.device != device:
@@ -101,8 +93,10 @@ class _RotCell(nn.Module):
                 return False
         return True
 
-    def _check(self, x: Tensor, hx: tuple[Tensor, ...] | None) -> None:
-        named = list(zip(self._state_names, hx or (), strict=False))
+    def _check(self, x: Tensor, hx: tuple[Tensor, ...] | None, weight: Tensor) -> None:
+        states = self._cell.states
+        names = ["hx"] if len(states) == 1 else [f"hx[{k}] ({s})" for k, s in enumerate(states)]
+        named = list(zip(names, hx or (), strict=False))
         for name, tensor in [("input", x), *named]:
             if tensor.dim() not in (1, 2):
                 raise ValueError(
@@ -119,14 +113,38 @@ class _RotCell(nn.Module):
                     f"{name} must have shape {expected} to go with the input, "
                     f"got {tuple(state.shape)}"
                 )
-        for name, tensor in [("the weights", self.weight_ih), *named]:
-            if tensor.dtype != x.dtype and dtypes_must_agree(x):
+        for name, tensor in [("the weights", weight), *named]:
+            if not types_fit(tensor, x):
                 raise RuntimeError(f"input is {x.dtype} but {name} is {tensor.dtype}")
             if tensor.device != x.device:
                 raise RuntimeError(f"input is on {x.device} but {name} is on {tensor.device}")
 
 
-class RotLSTMCell(_RotCell):
+class _LSTMCell(_Cell):
+    """A cell whose state is a pair, output and memory."""
+
+    def forward(
+        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the next ``(h, c)``; shapes are with the class."""
+        if isinstance(hx, Tensor):
+            raise TypeError("hx must be a pair (h, c), got a Tensor")
+        if hx is not None and len(hx) != 2:
+            raise RuntimeError(f"hx must be a pair (h, c), got {len(hx)} items")
+        h, c = self._run(input, hx)
+        return h, c
+
+
+class _GRUCell(_Cell):
+    """A cell whose state is its output."""
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        """Compute the next ``h``; shapes are with the class."""
+        (h,) = self._run(input, None if hx is None else (hx,))
+        return h
+
+
+class RotLSTMCell(_LSTMCell):
     """One timestep of `RotLSTM`, used like `torch.nn.LSTMCell`.
 
     Args:
@@ -135,7 +153,10 @@ class RotLSTMCell(_RotCell):
         bias: whether there are `bias_ih` and `bias_hh`.
         device: where the parameters live.
         dtype: number type of the parameters.
+        gates: what squashes the gates i, f and o: ``"sigmoid"`` or ``"hard_sigmoid"``.
+        angle_gates: what squashes the angles, likewise.
         rotation_bias: added to the angles' rows of `bias_ih` at initialisation.
+        forget_bias: added to the forget gate's rows of `bias_ih` at initialisation.
 
     Shape:
         - input: ``[B, input_size]`` or, unbatched, ``[input_size]``.
@@ -157,23 +178,28 @@ class RotLSTMCell(_RotCell):
         torch.Size([3, 20])
     """
 
-    _gates = LSTM_GATES
-    _state_names = ("hx[0] (h)", "hx[1] (c)")
+    _cell = CELLS["rot_lstm"]
 
-    def forward(
-        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Compute the next ``(h, c)``; shapes are with the class."""
-        if isinstance(hx, Tensor):
-            raise TypeError("hx must be a pair (h, c), got a Tensor")
-        if hx is not None and len(hx) != 2:
-            raise RuntimeError(f"hx must be a pair (h, c), got {len(hx)} items")
-        x, (h, c) = self._batched(input, hx)
-        _, h, c = ops.rot_lstm(x, h, c, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        return (h, c) if input.dim() == 2 else (h.squeeze(0), c.squeeze(0))
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        gates: str = "sigmoid",
+        angle_gates: str = "sigmoid",
+        rotation_bias: float = 0.0,
+        forget_bias: float = 0.0,
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, bias, device, dtype,
+            gates, angle_gates, rotation_bias, forget_bias,
+        )  # fmt: skip
 
 
-class RotGRUCell(_RotCell):
+class RotGRUCell(_GRUCell):
     """One timestep of `RotGRU`, used like `torch.nn.GRUCell`.
 
     Args:
@@ -182,6 +208,8 @@ class RotGRUCell(_RotCell):
         bias: whether there are `bias_ih` and `bias_hh`.
         device: where the parameters live.
         dtype: number type of the parameters.
+        gates: what squashes the gates r and z: ``"sigmoid"`` or ``"hard_sigmoid"``.
+        angle_gates: what squashes the angles, likewise.
         rotation_bias: added to the angles' rows of `bias_ih` at initialisation.
 
     Shape:
@@ -204,11 +232,111 @@ class RotGRUCell(_RotCell):
         torch.Size([3, 20])
     """
 
-    _gates = GRU_GATES
-    _state_names = ("hx",)
+    _cell = CELLS["rot_gru"]
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        """Compute the next ``h``; shapes are with the class."""
-        x, (h,) = self._batched(input, None if hx is None else (hx,))
-        _, h = ops.rot_gru(x, h, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        return h if input.dim() == 2 else h.squeeze(0)
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        gates: str = "sigmoid",
+        angle_gates: str = "sigmoid",
+        rotation_bias: float = 0.0,
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, bias, device, dtype, gates, angle_gates, rotation_bias
+        )
+
+
+class LSTMCell(_LSTMCell):
+    """One timestep of `LSTM`: the equations, parameters and state_dict of `torch.nn.LSTMCell`.
+
+    Args:
+        input_size: features of the input.
+        hidden_size: H, units of the memory.
+        bias: whether there are `bias_ih` and `bias_hh`.
+        device: where the parameters live.
+        dtype: number type of the parameters.
+        gates: what squashes the gates i, f and o: ``"sigmoid"`` or ``"hard_sigmoid"``.
+        forget_bias: added to the forget gate's rows of `bias_ih` at initialisation.
+
+    Shape:
+        - input: ``[B, input_size]`` or, unbatched, ``[input_size]``.
+        - hx: ``(h, c)``, each ``[B, H]`` or ``[H]``. Zeros if not given.
+        - output: the new ``(h, c)``, shaped like hx.
+
+    Parameters, rows in the order i, f, g, o:
+        - ``weight_ih``: ``[4H, input_size]``
+        - ``weight_hh``: ``[4H, H]``
+        - ``bias_ih``, ``bias_hh``: ``[4H]``
+
+    Example:
+        >>> import torch
+        >>> cell = LSTMCell(10, 20)
+        >>> h, c = cell(torch.randn(3, 10))
+        >>> h.shape
+        torch.Size([3, 20])
+    """
+
+    _cell = CELLS["lstm"]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        gates: str = "sigmoid",
+        forget_bias: float = 0.0,
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, bias, device, dtype, gates, forget_bias=forget_bias
+        )
+
+
+class ClassicGRUCell(_GRUCell):
+    """One timestep of `ClassicGRU`, used like `torch.nn.GRUCell`.
+
+    Args:
+        input_size: features of the input.
+        hidden_size: H, units of the state.
+        bias: whether there are `bias_ih` and `bias_hh`.
+        device: where the parameters live.
+        dtype: number type of the parameters.
+        gates: what squashes the gates r and z: ``"sigmoid"`` or ``"hard_sigmoid"``.
+
+    Shape:
+        - input: ``[B, input_size]`` or, unbatched, ``[input_size]``.
+        - hx: ``h``, ``[B, H]`` or ``[H]``. Zeros if not given.
+        - output: the new ``h``, shaped like hx.
+
+    Parameters, rows in the order r, z, n:
+        - ``weight_ih``: ``[3H, input_size]``
+        - ``weight_hh``: ``[3H, H]``
+        - ``bias_ih``, ``bias_hh``: ``[3H]``
+
+    Example:
+        >>> import torch
+        >>> cell = ClassicGRUCell(10, 20)
+        >>> cell(torch.randn(3, 10)).shape
+        torch.Size([3, 20])
+    """
+
+    _cell = CELLS["classic_gru"]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        gates: str = "sigmoid",
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, device, dtype, gates)

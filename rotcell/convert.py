@@ -1,4 +1,4 @@
-"""From an nn.LSTM, or its state_dict, to a RotLSTM that computes the same."""
+"""From an LSTM, torch's or ours, or its state_dict, to a RotLSTM that computes the same."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from .base import weight_names
+from .base import Layer, no_weights_drawn, weight_names
+from .reference import CELLS
 
 if TYPE_CHECKING:
-    from .layers import RotLSTM
+    from .layers import LSTM, RotLSTM
 
 #: A rotation bias at which sigmoid, and so every angle, is exactly 0 in each float type. It is
 #: finite, so nothing turns into NaN, and a float16 can hold it.
@@ -35,23 +36,29 @@ AnyRotLSTM = TypeVar("AnyRotLSTM", bound="RotLSTM")
 
 def from_lstm(
     layer_type: type[AnyRotLSTM],
-    lstm: nn.LSTM | Mapping[str, Tensor],
+    lstm: nn.LSTM | LSTM | Mapping[str, Tensor],
     batch_first: bool | None,
     dropout: float | None,
     rotation_bias: float,
 ) -> AnyRotLSTM:
     """Do the work of `RotLSTM.from_lstm`."""
-    if isinstance(lstm, nn.LSTM):
+    options: dict[str, Any]
+    weights: dict[str, Tensor]
+    if isinstance(lstm, nn.LSTM) or (isinstance(lstm, Layer) and lstm._cell is CELLS["lstm"]):
         options = {name: getattr(lstm, name) for name in _LSTM_OPTIONS}
+        if isinstance(lstm, Layer):
+            options["gates"] = lstm.gates
         weights = {name: getattr(lstm, name) for names in weight_names(lstm) for name in names}
     elif isinstance(lstm, Mapping):
         options = _options_from_state_dict(lstm)
         weights = dict(lstm)
     else:
-        raise TypeError(f"lstm must be an nn.LSTM or its state_dict, got {type(lstm).__name__}")
+        raise TypeError(
+            f"lstm must be an nn.LSTM, a rotcell.LSTM or a state_dict, got {type(lstm).__name__}"
+        )
     if not options["bias"]:
         raise ValueError(
-            "an nn.LSTM without biases cannot be converted: "
+            "an LSTM without biases cannot be converted: "
             "only a bias can hold the angles at 0 for every input"
         )
     if batch_first is not None:
@@ -60,17 +67,20 @@ def from_lstm(
         options["dropout"] = dropout
 
     first = weights["weight_ih_l0"]
-    # By way of the meta device no random number is drawn for weights that are replaced.
-    layer = layer_type(**options, rotation_bias=rotation_bias, device="meta", dtype=first.dtype)
-    layer = layer.to_empty(device=first.device)
+    with no_weights_drawn():
+        layer = layer_type(
+            **options, rotation_bias=rotation_bias, device=first.device, dtype=first.dtype
+        )
+    # What a subclass has besides the weights is left as its constructor made it.
+    layer = layer.to(first.device)
     with torch.no_grad():
-        for name, parameter in layer.named_parameters():
-            angles = parameter[weights[name].shape[0] :]
-            parameter[: weights[name].shape[0]] = weights[name]
-            angles.fill_(rotation_bias if name.startswith("bias_ih") else 0.0)
-    if isinstance(lstm, nn.LSTM):
-        for name, parameter in layer.named_parameters():
-            parameter.requires_grad_(weights[name].requires_grad)
+        for name, weight in weights.items():
+            parameter = getattr(layer, name)
+            parameter[: weight.shape[0]] = weight
+            parameter[weight.shape[0] :] = rotation_bias if name.startswith("bias_ih") else 0.0
+    if isinstance(lstm, nn.Module):
+        for name, weight in weights.items():
+            getattr(layer, name).requires_grad_(weight.requires_grad)
         layer.train(lstm.training)
     return layer
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from . import _C
+from . import _libraries
 from ._torch_check import check_torch
 
 INSTRUCTION_SET_VARIABLE = "ROTCELL_ISA"
@@ -23,19 +23,22 @@ def build_info() -> dict[str, str | int | bool | list[str] | None]:
     build = check_torch()
     return {
         "version": build["version"],
+        "commit": build["commit"],
         "torch_built_against": build["torch"],
         "torch_running": str(torch.__version__),
         "python_built_with": build["python"],
         "python_running": platform.python_version(),
-        "instruction_set": _C.instruction_set(),
-        "instruction_sets": list(_C.instruction_sets()),
+        "instruction_set": _libraries.instruction_set(),
+        "instruction_sets": _libraries.instruction_sets(),
         "instruction_set_override": os.environ.get(INSTRUCTION_SET_VARIABLE),
         "cuda": build["cuda"],
+        "cuda_loaded": _libraries.has_cuda(),
         "cuda_reason": build["cuda_reason"],
         "cuda_version": build["cuda_version"],
         "cuda_architectures": build["cuda_architectures"],
         "compiler": build["compiler"],
         "threads": torch.get_num_threads(),
+        "processors": _libraries.processors(),
     }
 
 
@@ -47,14 +50,14 @@ def describe() -> str:
     override = info["instruction_set_override"]
     forced = f" (chosen by {INSTRUCTION_SET_VARIABLE}={override})" if override else ""
     lines = {
-        "rotcell": info["version"],
+        "rotcell": f"{info['version']} (commit {info['commit']})",
         "torch": f"{info['torch_running']} (built against {info['torch_built_against']})",
         "Python": f"{info['python_running']} (built with {info['python_built_with']})",
         "instruction set": f"{info['instruction_set']}{forced}",
         "usable here": ", ".join(sets),
         "CUDA kernels": _cuda_kernels(info),
         "compiler": info["compiler"],
-        "threads": info["threads"],
+        "threads": f"{info['threads']} (processors: {info['processors']})",
     }
     width = max(map(len, lines))
     return "\n".join(f"{name:{width}}  {value}" for name, value in lines.items())
@@ -63,4 +66,5 @@ def describe() -> str:
 def _cuda_kernels(info: dict[str, Any]) -> str:
     if not info["cuda"]:
         return f"not built: {info['cuda_reason']}"
-    return f"CUDA {info['cuda_version']}, for {', '.join(info['cuda_architectures'])}"
+    built = f"CUDA {info['cuda_version']}, for {', '.join(info['cuda_architectures'])}"
+    return built if info["cuda_loaded"] else f"{built}; not loaded with this torch"

@@ -1,4 +1,4 @@
-"""RotLSTM and RotGRU: layers to put where nn.LSTM and nn.GRU stand."""
+"""RotLSTM, RotGRU, LSTM and ClassicGRU: layers to put where nn.LSTM and nn.GRU stand."""
 
 from __future__ import annotations
 
@@ -9,15 +9,71 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from . import convert, ops
-from .base import RotRNN
+from . import convert
+from .base import Layer
 from .convert import AnyRotLSTM
-from .reference import GRU_GATES, LSTM_GATES
+from .reference import CELLS
 
-__all__ = ["RotGRU", "RotLSTM"]
+__all__ = ["LSTM", "ClassicGRU", "RotGRU", "RotLSTM"]
 
 
-class RotLSTM(RotRNN):
+class _LSTMLayer(Layer):
+    """A layer whose state is a pair, output and memory."""
+
+    @overload
+    def forward(
+        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]: ...
+
+    @overload
+    def forward(
+        self, input: PackedSequence, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[PackedSequence, tuple[Tensor, Tensor]]: ...
+
+    def forward(
+        self, input: Tensor | PackedSequence, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
+        """Run the layers over a sequence; shapes are with the class."""
+        if hx is not None and (isinstance(hx, Tensor) or len(hx) != 2):
+            # nn.LSTM raises these two types as well.
+            error = IndexError if len(hx) < 2 else RuntimeError
+            raise error(f"hx must be a pair (h_0, c_0), got {len(hx)} in a {type(hx).__name__}")
+        output, (h_n, c_n) = self._run(input, hx)
+        return output, (h_n, c_n)
+
+    def get_expected_cell_size(
+        self, input: Tensor, batch_sizes: Tensor | None
+    ) -> tuple[int, int, int]:
+        """The size that c_0 must have, as nn.LSTM tells it."""
+        layers, batch, _ = self.get_expected_hidden_size(input, batch_sizes)
+        return layers, batch, self.hidden_size
+
+
+class _GRULayer(Layer):
+    """A layer whose state is its output."""
+
+    @overload
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def forward(
+        self, input: PackedSequence, hx: Tensor | None = None
+    ) -> tuple[PackedSequence, Tensor]: ...
+
+    def forward(
+        self, input: Tensor | PackedSequence, hx: Tensor | None = None
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        """Run the layers over a sequence; shapes are with the class."""
+        output, (h_n,) = self._run(input, None if hx is None else (hx,))
+        return output, h_n
+
+
+def _refuse_projection(proj_size: object) -> None:
+    if proj_size is not None:  # as nn.GRU does, also for 0
+        raise ValueError(f"proj_size={proj_size!r}: only LSTMs have a projection")
+
+
+class RotLSTM(_LSTMLayer):
     r"""An LSTM whose memory is rotated, pair by pair, at every timestep.
 
     Used like `torch.nn.LSTM`, with the same arguments, inputs, outputs and parameter names. For
@@ -41,8 +97,12 @@ class RotLSTM(RotRNN):
         proj_size: if not 0, project outputs to this size (P, smaller than H); P is H otherwise.
         device: where the parameters live.
         dtype: number type of the parameters.
+        gates: what squashes the gates i, f and o: ``"sigmoid"``, or ``"hard_sigmoid"``,
+            ``clip(0.2 a + 0.5, 0, 1)``, which Keras had before 2.3.
+        angle_gates: what squashes the angles, likewise.
         rotation_bias: added to the angles' rows of `bias_ih` at initialisation. At 0 the angles
             start around pi; a negative value lets them start smaller.
+        forget_bias: added to the forget gate's rows of `bias_ih` at initialisation.
 
     Shape:
         - input: ``[T, B, input_size]``, ``[B, T, input_size]`` if `batch_first`, unbatched
@@ -67,8 +127,7 @@ class RotLSTM(RotRNN):
         (torch.Size([5, 3, 20]), torch.Size([2, 3, 20]))
     """
 
-    _gates = LSTM_GATES
-    _state_names = ("hx[0] (h_0)", "hx[1] (c_0)")
+    _cell = CELLS["rot_lstm"]
 
     def __init__(
         self,
@@ -83,36 +142,30 @@ class RotLSTM(RotRNN):
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         *,
+        gates: str = "sigmoid",
+        angle_gates: str = "sigmoid",
         rotation_bias: float = 0.0,
+        forget_bias: float = 0.0,
     ) -> None:
         super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            proj_size,
-            device,
-            dtype,
-            rotation_bias,
-        )
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            proj_size, device, dtype, gates, angle_gates, rotation_bias, forget_bias,
+        )  # fmt: skip
 
     @classmethod
     def from_lstm(
         cls: type[AnyRotLSTM],
-        lstm: nn.LSTM | Mapping[str, Tensor],
+        lstm: nn.LSTM | LSTM | Mapping[str, Tensor],
         *,
         batch_first: bool | None = None,
         dropout: float | None = None,
         rotation_bias: float = convert.ROTATION_OFF,
     ) -> AnyRotLSTM:
-        """Make a RotLSTM that computes what an nn.LSTM computes.
+        """Make a RotLSTM that computes what an LSTM computes.
 
         Args:
-            lstm: the layer, or its state_dict, from which all sizes and options are read that show
-                in names and shapes. The weights are copied.
+            lstm: the layer, an `nn.LSTM` or a `rotcell.LSTM`, or its state_dict, from which all
+                sizes and options are read that show in names and shapes. The weights are copied.
             batch_first: None keeps the layer's (False for a state_dict, which does not tell).
             dropout: None keeps the layer's (0 for a state_dict).
             rotation_bias: bias of the angles. The default switches the rotation off, exactly and
@@ -126,7 +179,7 @@ class RotLSTM(RotRNN):
         Raises:
             TypeError: if `lstm` is neither.
             ValueError: if there are no biases to switch the rotation off with, or if the
-                state_dict is not that of an nn.LSTM (missing, unexpected or misshapen entries).
+                state_dict is not that of an LSTM (missing, unexpected or misshapen entries).
 
         Example:
             >>> import torch
@@ -140,46 +193,8 @@ class RotLSTM(RotRNN):
         """
         return convert.from_lstm(cls, lstm, batch_first, dropout, rotation_bias)
 
-    def _state_sizes(self) -> tuple[int, ...]:
-        return self._output_size, self.hidden_size
 
-    def _run_direction(
-        self,
-        x: Tensor,
-        state: tuple[Tensor, ...],
-        weights: list[nn.Parameter],
-        batch_sizes: Tensor | None,
-        reverse: bool,
-    ) -> tuple[Tensor, ...]:
-        w_ih, w_hh, *rest = weights
-        w_hr = rest.pop() if self.proj_size else None
-        b_ih, b_hh = rest if self.bias else (None, None)
-        h0, c0 = state
-        return ops.rot_lstm(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, batch_sizes, reverse)
-
-    @overload
-    def forward(
-        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]: ...
-
-    @overload
-    def forward(
-        self, input: PackedSequence, hx: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[PackedSequence, tuple[Tensor, Tensor]]: ...
-
-    def forward(
-        self, input: Tensor | PackedSequence, hx: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
-        """Run the layers over a sequence; shapes are with the class."""
-        if hx is not None and (isinstance(hx, Tensor) or len(hx) != 2):
-            # nn.LSTM raises these two types as well.
-            error = IndexError if len(hx) < 2 else RuntimeError
-            raise error(f"hx must be a pair (h_0, c_0), got {len(hx)} in a {type(hx).__name__}")
-        output, (h_n, c_n) = self._run(input, hx)
-        return output, (h_n, c_n)
-
-
-class RotGRU(RotRNN):
+class RotGRU(_GRULayer):
     r"""A GRU whose reset memory is rotated, pair by pair, at every timestep.
 
     Used like `torch.nn.GRU`, with the same arguments, inputs, outputs and parameter names. For
@@ -205,6 +220,9 @@ class RotGRU(RotRNN):
         bidirectional: also run each layer from the last step to the first; D = 2 directions.
         device: where the parameters live.
         dtype: number type of the parameters.
+        gates: what squashes the gates r and z: ``"sigmoid"``, or ``"hard_sigmoid"``,
+            ``clip(0.2 a + 0.5, 0, 1)``, which Keras had before 2.3.
+        angle_gates: what squashes the angles, likewise.
         rotation_bias: added to the angles' rows of `bias_ih` at initialisation. At 0 the angles
             start around pi; a negative value lets them start smaller.
 
@@ -229,8 +247,7 @@ class RotGRU(RotRNN):
         (torch.Size([5, 3, 40]), torch.Size([2, 3, 20]))
     """
 
-    _gates = GRU_GATES
-    _state_names = ("hx",)
+    _cell = CELLS["rot_gru"]
 
     def __init__(
         self,
@@ -244,49 +261,152 @@ class RotGRU(RotRNN):
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         *,
+        gates: str = "sigmoid",
+        angle_gates: str = "sigmoid",
         rotation_bias: float = 0.0,
+        proj_size: None = None,
+    ) -> None:
+        _refuse_projection(proj_size)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0,
+            device, dtype, gates, angle_gates, rotation_bias,
+        )  # fmt: skip
+
+
+class LSTM(_LSTMLayer):
+    """The LSTM of `torch.nn.LSTM`: its equations, arguments, parameters and state_dict.
+
+    It differs in how it runs: packed input costs what its tokens cost, and
+    ``torch.compile(fullgraph=True)``, ``torch.func`` and double backward work.
+
+    Args:
+        input_size: features of the input.
+        hidden_size: H, units of the memory.
+        num_layers: layers on top of each other.
+        bias: whether there are `bias_ih` and `bias_hh`.
+        batch_first: take and give padded sequences as ``[B, T, ...]`` instead of ``[T, B, ...]``.
+            States are not affected.
+        dropout: probability of dropping outputs of every layer but the last, in training.
+        bidirectional: also run each layer from the last step to the first; D = 2 directions.
+        proj_size: if not 0, project outputs to this size (P, smaller than H); P is H otherwise.
+        device: where the parameters live.
+        dtype: number type of the parameters.
+        gates: what squashes the gates i, f and o: ``"sigmoid"``, or ``"hard_sigmoid"``,
+            ``clip(0.2 a + 0.5, 0, 1)``, which Keras had before 2.3.
+        forget_bias: added to the forget gate's rows of `bias_ih` at initialisation.
+
+    Shape:
+        - input: ``[T, B, input_size]``, ``[B, T, input_size]`` if `batch_first`, unbatched
+          ``[T, input_size]``, or a PackedSequence.
+        - hx: ``(h_0, c_0)``, ``[num_layers * D, B, P]`` and ``[num_layers * D, B, H]`` (no B if
+          unbatched). Zeros if not given.
+        - output: as the input, with ``D * P`` features; packed if the input is.
+        - ``(h_n, c_n)``: shaped like ``(h_0, c_0)``.
+
+    Parameters, for layer k (and again with the suffix ``_reverse``), rows in the order i, f, g, o:
+        - ``weight_ih_l{k}``: ``[4H, input features of the layer]``
+        - ``weight_hh_l{k}``: ``[4H, P]``
+        - ``bias_ih_l{k}``, ``bias_hh_l{k}``: ``[4H]``
+        - ``weight_hr_l{k}``: ``[P, H]``, with a projection only
+
+    Example:
+        >>> import torch
+        >>> layer, x = LSTM(10, 20), torch.randn(5, 3, 10)
+        >>> torchs = torch.nn.LSTM(10, 20)
+        >>> torchs.load_state_dict(layer.state_dict())
+        <All keys matched successfully>
+        >>> torch.allclose(layer(x)[0], torchs(x)[0], atol=1e-6)
+        True
+    """
+
+    _cell = CELLS["lstm"]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        gates: str = "sigmoid",
+        forget_bias: float = 0.0,
     ) -> None:
         super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            0,
-            device,
-            dtype,
-            rotation_bias,
-        )
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            proj_size, device, dtype, gates, forget_bias=forget_bias,
+        )  # fmt: skip
 
-    def _state_sizes(self) -> tuple[int, ...]:
-        return (self.hidden_size,)
 
-    def _run_direction(
+class ClassicGRU(_GRULayer):
+    r"""The GRU as Cho et al. wrote it, which is `RotGRU` without the rotation.
+
+    .. math::
+        n_t &= \tanh(W_n [h_{t-1} \circ r_t, x_t] + b_n) \\
+        h_t &= (1 - z_t) \circ h_{t-1} + z_t \circ n_t
+
+    Used like `torch.nn.GRU`, with the same arguments, inputs, outputs, parameter names and shapes,
+    but with other equations, so do not load the weights of one into the other: nn.GRU resets after
+    the product with the recurrent weights, and its z weighs the old state, not the candidate.
+
+    Args:
+        input_size: features of the input.
+        hidden_size: H, units of the state.
+        num_layers: layers on top of each other.
+        bias: whether there are `bias_ih` and `bias_hh`.
+        batch_first: take and give padded sequences as ``[B, T, ...]`` instead of ``[T, B, ...]``.
+            States are not affected.
+        dropout: probability of dropping outputs of every layer but the last, in training.
+        bidirectional: also run each layer from the last step to the first; D = 2 directions.
+        device: where the parameters live.
+        dtype: number type of the parameters.
+        gates: what squashes the gates r and z: ``"sigmoid"``, or ``"hard_sigmoid"``,
+            ``clip(0.2 a + 0.5, 0, 1)``, which Keras had before 2.3.
+
+    Shape:
+        - input: ``[T, B, input_size]``, ``[B, T, input_size]`` if `batch_first`, unbatched
+          ``[T, input_size]``, or a PackedSequence.
+        - hx: ``h_0``, ``[num_layers * D, B, H]`` (no B if unbatched). Zeros if not given.
+        - output: as the input, with ``D * H`` features; packed if the input is.
+        - ``h_n``: shaped like ``h_0``.
+
+    Parameters, for layer k (and again with the suffix ``_reverse``), rows in the order r, z, n:
+        - ``weight_ih_l{k}``: ``[3H, input features of the layer]``
+        - ``weight_hh_l{k}``: ``[3H, H]``
+        - ``bias_ih_l{k}``, ``bias_hh_l{k}``: ``[3H]``
+
+    Example:
+        >>> import torch
+        >>> layer = ClassicGRU(10, 20, gates="hard_sigmoid")
+        >>> output, h_n = layer(torch.randn(5, 3, 10))
+        >>> output.shape, h_n.shape
+        (torch.Size([5, 3, 20]), torch.Size([1, 3, 20]))
+    """
+
+    _cell = CELLS["classic_gru"]
+
+    def __init__(
         self,
-        x: Tensor,
-        state: tuple[Tensor, ...],
-        weights: list[nn.Parameter],
-        batch_sizes: Tensor | None,
-        reverse: bool,
-    ) -> tuple[Tensor, ...]:
-        w_ih, w_hh, *biases = weights
-        b_ih, b_hh = biases if self.bias else (None, None)
-        (h0,) = state
-        return ops.rot_gru(x, h0, w_ih, w_hh, b_ih, b_hh, batch_sizes, reverse)
-
-    @overload
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
-
-    @overload
-    def forward(
-        self, input: PackedSequence, hx: Tensor | None = None
-    ) -> tuple[PackedSequence, Tensor]: ...
-
-    def forward(
-        self, input: Tensor | PackedSequence, hx: Tensor | None = None
-    ) -> tuple[Tensor | PackedSequence, Tensor]:
-        """Run the layers over a sequence; shapes are with the class."""
-        output, (h_n,) = self._run(input, None if hx is None else (hx,))
-        return output, h_n
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        gates: str = "sigmoid",
+        proj_size: None = None,
+    ) -> None:
+        _refuse_projection(proj_size)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0,
+            device, dtype, gates,
+        )  # fmt: skip

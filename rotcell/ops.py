@@ -1,34 +1,39 @@
-"""The compiled ops as differentiable functions: `rot_lstm` and `rot_gru`.
+"""The compiled ops as one differentiable function, `sequence`, for every cell.
 
-Both run one direction of one layer over a whole sequence, with the arguments and results of their
-namesakes in `rotcell.reference`. On the CPU, and on GPUs if built for them, they are kernels; where
-a kernel cannot do what is asked (differentiate twice, forward-mode AD, ``torch.func`` transforms,
-other devices), the reference does it.
+It runs one direction of one layer over a whole sequence, as `reference.Cell.sequence` does. On the
+CPU, and on GPUs if built for them, that is a kernel; where a kernel cannot do what is asked
+(differentiate twice, forward-mode AD, ``torch.func`` transforms, other devices), the reference does
+it.
+
+The ops themselves, ``torch.ops.rotcell.NAME`` and ``NAME_backward`` for every cell, are made by the
+compiled library. What torch must know of them besides (shapes, derivatives) is registered here,
+from the cells' descriptions.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils import flop_counter
 
-from . import _C as _C  # registers torch.ops.rotcell
-from . import reference
+from . import _libraries
+from .reference import CELLS, GATE_FUNCTIONS, Cell, Weights
 
-__all__ = ["rot_gru", "rot_lstm", "use_reference"]
+__all__ = ["Padding", "sequence", "use_reference"]
 
-_DEVICES_WITH_KERNELS = frozenset({"cpu", "meta"} | ({"cuda"} if _C.has_cuda else set()))
+_libraries.load()
 
-
-# The one overload of each op: to look for it at every call takes its time.
-_rot_lstm = torch.ops.rotcell.rot_lstm.default
-_rot_gru = torch.ops.rotcell.rot_gru.default
+#: The ops know gate functions by number.
+_FUNCTION_NUMBERS = {name: number for number, name in enumerate(GATE_FUNCTIONS)}
+_FUNCTION_NAMES = tuple(GATE_FUNCTIONS)
 
 
 class _Mode(threading.local):
@@ -59,67 +64,85 @@ def use_reference() -> Iterator[None]:
         _mode.reference = before
 
 
-def rot_lstm(
+class Padding(NamedTuple):
+    """How the tokens of sequences of one length are laid out for users."""
+
+    steps: int
+    batch: int
+    batch_first: bool
+
+    def apply(self, tokens: Tensor) -> Tensor:
+        """``[N, P]`` as ``[T, B, P]`` or ``[B, T, P]``."""
+        padded = tokens.view(self.steps, self.batch, tokens.shape[1])
+        return padded.transpose(0, 1) if self.batch_first else padded
+
+    def take(self, tokens: Tensor) -> Tensor:
+        """The same, of tokens nobody else will see, and not a view: it can be detached in place."""
+        shape = [self.steps, self.batch, tokens.shape[1]]
+        padded: Tensor = torch.ops.aten._unsafe_view.default(tokens, shape)
+        return padded.transpose_(0, 1) if self.batch_first else padded
+
+    def undo(self, padded: Tensor) -> Tensor:
+        """Back to ``[N, P]``."""
+        return (padded.transpose(0, 1) if self.batch_first else padded).flatten(0, 1)
+
+
+def sequence(
+    cell: Cell,
     x: Tensor,
-    h0: Tensor,
-    c0: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None = None,
-    b_hh: Tensor | None = None,
-    w_hr: Tensor | None = None,
+    states: Sequence[Tensor],
+    weights: Weights,
     batch_sizes: Tensor | None = None,
     reverse: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Run a sequence through one direction of one RotLSTM layer: see `reference.rot_lstm`."""
-    device = x.device.type
-    tensors = _autocast(device, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr)
-    arguments = (*tensors, batch_sizes, reverse)
+    gates: str = "sigmoid",
+    angle_gates: str = "sigmoid",
+    padding: Padding | None = None,
+) -> tuple[Tensor, ...]:
+    """Run a sequence through one direction of one layer: see `reference.Cell.sequence`.
+
+    With `padding` the output is laid out by it.
+    """
+    ops = _OPS[cell.name]
+    device = x.device
+    tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
+    if device.type != "meta" and torch.is_autocast_enabled(device.type):
+        tensors = _autocast(tensors, torch.get_autocast_dtype(device.type))
     if _needs_reference(device, tensors):
-        return reference.rot_lstm(*arguments)
-    if _needs_gradient(tensors):
-        out, h_n, c_n = _differentiable_rot_lstm(*arguments)
-    else:
-        out, h_n, c_n, _, _ = _rot_lstm(*arguments, False)
-    return out, h_n, c_n
+        x, states, weights = ops.split(tensors)
+        found = cell.sequence(x, states, weights, batch_sizes, reverse, gates, angle_gates)
+        return found if padding is None else (padding.apply(found[0]), *found[1:])
+    arguments = (
+        *tensors, batch_sizes, reverse, _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates],
+    )  # fmt: skip
+    needs_gradient = torch.is_grad_enabled() and any(
+        t is not None and t.requires_grad for t in tensors
+    )
+    if torch.compiler.is_compiling():
+        out, *rest = ops.forward(*arguments, needs_gradient)
+        return (out if padding is None else padding.apply(out)), *rest[: ops.num_states]
+    # The ops are differentiable by themselves, but at every call that takes the dispatcher another
+    # way round through Python: below its autograd there is nothing but the kernel.
+    if needs_gradient:
+        results: tuple[Tensor, ...] = ops.differentiable(padding, *arguments)
+        return results
+    with torch._C._AutoDispatchBelowAutograd():
+        out, *rest = ops.forward(*arguments, False)
+        return (out if padding is None else padding.take(out)), *rest[: ops.num_states]
 
 
-def rot_gru(
-    x: Tensor,
-    h0: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None = None,
-    b_hh: Tensor | None = None,
-    batch_sizes: Tensor | None = None,
-    reverse: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Run a sequence through one direction of one RotGRU layer: see `reference.rot_gru`."""
-    device = x.device.type
-    tensors = _autocast(device, x, h0, w_ih, w_hh, b_ih, b_hh)
-    arguments = (*tensors, batch_sizes, reverse)
-    if _needs_reference(device, tensors):
-        return reference.rot_gru(*arguments)
-    if _needs_gradient(tensors):
-        out, h_n = _differentiable_rot_gru(*arguments)
-    else:
-        out, h_n, _ = _rot_gru(*arguments, False)
-    return out, h_n
+def _autocast(tensors: Sequence[Tensor | None], dtype: torch.dtype) -> tuple[Tensor | None, ...]:
+    """All floats but float64 go to the type of autocast, as for nn.LSTM."""
+    return tuple(
+        t.to(dtype) if t is not None and t.is_floating_point() and t.dtype != torch.float64 else t
+        for t in tensors
+    )
 
 
-def _autocast(device: str, *tensors: Tensor | None) -> tuple[Any, ...]:
-    """Under autocast, all but float64 tensors go to its type, as for nn.LSTM."""
-    if device == "meta" or not torch.is_autocast_enabled(device):
-        return tensors
-    dtype = torch.get_autocast_dtype(device)
-    return tuple(t.to(dtype) if t is not None and t.dtype != torch.float64 else t for t in tensors)
-
-
-def _needs_reference(device: str, tensors: Sequence[Tensor | None]) -> bool:
+def _needs_reference(device: torch.device, tensors: Sequence[Tensor | None]) -> bool:
     if _mode.reference:
         return True
-    if device not in _DEVICES_WITH_KERNELS:
-        _say_that_there_is_no_kernel(device)
+    if device.type != "cpu" and not _has_kernels(device):
+        _warn_of_missing_kernels(device)
         return True
     if torch.compiler.is_compiling():
         return False
@@ -130,93 +153,169 @@ def _needs_reference(device: str, tensors: Sequence[Tensor | None]) -> bool:
     )
 
 
-_devices_spoken_of: set[str] = set()
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _has_kernels(device: torch.device) -> bool:
+    """Whether our kernels run on a device: some GPUs may be too old, or too new, for the build."""
+    if device.type in ("cpu", "meta"):
+        return True
+    if device.type != "cuda" or not _libraries.has_cuda():
+        return False
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return _gpu_has_kernels(index)
 
 
-def _say_that_there_is_no_kernel(device: str) -> None:
-    if device not in _devices_spoken_of:
-        _devices_spoken_of.add(device)
+@functools.cache
+def _gpu_has_kernels(index: int) -> bool:
+    return _libraries.cuda_has_code(index)
+
+
+_warned_devices: set[torch.device] = set()
+
+
+def _warn_of_missing_kernels(device: torch.device) -> None:
+    if device not in _warned_devices:
+        _warned_devices.add(device)
         warnings.warn(
-            f"rotcell has no kernels for device type {device!r}: its layers run on the slower "
+            f"rotcell has no kernels for device {str(device)!r}: its layers run on the slower "
             "reference code there.",
-            stacklevel=2,
+            stacklevel=3,
         )
 
 
-def _needs_gradient(tensors: Sequence[Tensor | None]) -> bool:
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+class _Ops(NamedTuple):
+    """A cell's ops, and what of their arguments depends on the cell."""
+
+    cell: Cell
+    #: The one overload of each op: to look for it at every call takes its time.
+    forward: Any
+    backward: Any
+    #: The forward op as a torch.autograd.Function: takes a padding and the op's arguments but
+    #: `save`, returns output and states.
+    differentiable: Callable[..., Any]
+    num_states: int
+    num_weights: int
+    num_results: int
+
+    def split(self, tensors: Sequence[Any]) -> tuple[Tensor, Sequence[Tensor], Weights]:
+        """Tell input, states and weights apart."""
+        first_weight = 1 + self.num_states
+        return tensors[0], tensors[1:first_weight], Weights(*tensors[first_weight:])
 
 
-def _differentiable(name: str, num_states: int) -> Callable[..., Any]:
-    """Make a torch.autograd.Function of an op and its backward op, and return its `apply`.
+def _register(cell: Cell) -> _Ops:
+    """Tell torch what it must know of a cell's ops."""
+    name = f"rotcell::{cell.name}"
+    forward_op = getattr(torch.ops.rotcell, cell.name).default
+    backward_op = getattr(torch.ops.rotcell, f"{cell.name}_backward").default
+    num_states = len(cell.states)
+    num_weights = len(Weights._fields) - (0 if cell.can_project else 1)
+    num_results = 1 + num_states  # output, last states; saved tensors come after them
+    num_tensors = 1 + num_states + num_weights
+    first_bias = 1 + num_states + Weights._fields.index("b_ih")
 
-    It takes what the op takes, but for `save`: the input, states, w_ih, w_hh, b_ih, b_hh, any
-    further weights, batch_sizes, reverse.
-    """
-    forward_op = getattr(torch.ops.rotcell, name).default
-    backward_op = getattr(torch.ops.rotcell, f"{name}_backward").default
-    num_results = 1 + num_states
-    first_weight = 1 + num_states
-    first_bias = first_weight + 2
+    def keep(
+        ctx: Any,
+        inputs: Sequence[Any],
+        results: Sequence[Tensor],
+        save: bool,
+        padding: Padding | None = None,
+    ) -> None:
+        """Keep what `differentiate` needs: the op's arguments and results."""
+        ctx.set_materialize_grads(False)
+        batch_sizes, *ctx.options = inputs[num_tensors : num_tensors + 4]
+        saved = results[num_results:]
+        ctx.save, ctx.num_saved, ctx.padding = save, len(saved), padding
+        ctx.save_for_backward(batch_sizes, results[0], *saved, *inputs[:num_tensors])
+
+    def differentiate(
+        ctx: Any, grads: Sequence[Tensor | None], needed: Sequence[bool]
+    ) -> tuple[Tensor | None, ...]:
+        """Gradients of the op's tensors, given those of its output and last states."""
+        batch_sizes, out, *rest = ctx.saved_tensors
+        saved, tensors = rest[: ctx.num_saved], rest[ctx.num_saved :]
+        needed = needed[:num_tensors]
+        if ctx.padding is not None:
+            out = ctx.padding.undo(out)
+            if grads[0] is not None:
+                grads = (ctx.padding.undo(grads[0]), *grads[1:])
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            # create_graph=True: the gradients will themselves be differentiated.
+            return _reference_gradients(ops, tensors, batch_sizes, ctx.options, grads, needed)
+        if not ctx.save:
+            with torch._C._AutoDispatchBelowAutograd():
+                saved = forward_op(*tensors, batch_sizes, *ctx.options, True)[num_results:]
+        without_biases = tensors[:first_bias] + tensors[first_bias + 2 :]
+        with torch._C._AutoDispatchBelowAutograd():
+            found = backward_op(
+                *grads, *without_biases, batch_sizes, *ctx.options, out, *saved,
+                needed[0], any(needed[1 + num_states :]),
+            )  # fmt: skip
+        *before, bias = found[: first_bias + 1]
+        # The biases have the same gradient, but a tensor each: it may become their .grad.
+        every = (*before, bias, bias.clone(), *found[first_bias + 1 :])
+        return tuple(g if n else None for n, g in zip(needed, every, strict=True))
 
     class SequenceFunction(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
-            *tensors, batch_sizes, reverse = arguments
-            results = forward_op(*arguments, True)
-            out, saved = results[0], results[num_results:]
-            ctx.set_materialize_grads(False)
-            ctx.save_for_backward(batch_sizes, out, *saved, *tensors)
-            ctx.num_saved = len(saved)
-            ctx.reverse = reverse
-            return tuple(results[:num_results])
+        def forward(ctx: Any, padding: Padding | None, *arguments: Any) -> tuple[Tensor, ...]:
+            with torch._C._AutoDispatchBelowAutograd():
+                out, *rest = forward_op(*arguments, True)
+                if padding is not None:
+                    out = padding.take(out)
+            keep(ctx, arguments, (out, *rest), save=True, padding=padding)
+            return out, *rest[:num_states]
 
         @staticmethod
         def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-            batch_sizes, out, *rest = ctx.saved_tensors
-            saved, tensors = rest[: ctx.num_saved], rest[ctx.num_saved :]
-            wanted = ctx.needs_input_grad[: len(tensors)]
-            if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-                # create_graph=True: the gradients will themselves be differentiated.
-                function = getattr(reference, name)
-                found = _reference_gradients(
-                    lambda *inputs: function(*inputs, batch_sizes, ctx.reverse),
-                    tensors,
-                    grads,
-                    wanted,
-                )
-                return (*found, None, None)
-            without_biases = tensors[:first_bias] + tensors[first_bias + 2 :]
-            by_kernel = backward_op(
-                *grads, *without_biases, batch_sizes, ctx.reverse, out, *saved,
-                wanted[0], any(wanted[first_weight:]),
-            )  # fmt: skip
-            *before, bias = by_kernel[: first_bias + 1]
-            # The biases have the same gradient, but a tensor each: it may become their .grad.
-            every = (*before, bias, bias.clone(), *by_kernel[first_bias + 1 :])
-            return (*(g if w else None for w, g in zip(wanted, every, strict=True)), None, None)
+            return (None, *differentiate(ctx, grads, ctx.needs_input_grad[1:]), *[None] * 4)
 
-    return SequenceFunction.apply
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        keep(ctx, inputs, output, save=inputs[-1])
+        ctx.mark_non_differentiable(*output[num_results:])
 
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        found = differentiate(ctx, grads[:num_results], ctx.needs_input_grad)
+        return (*found, None, None, None, None, None)
 
-_differentiable_rot_lstm = _differentiable("rot_lstm", num_states=2)
-_differentiable_rot_gru = _differentiable("rot_gru", num_states=1)
+    def refuse(ctx: Any, *grads: Tensor | None) -> Any:
+        raise RuntimeError(
+            f"{name}_backward is not differentiable: differentiate {name} twice instead"
+        )
+
+    torch.library.register_autograd(name, backward, setup_context=setup_context)
+    torch.library.register_autograd(f"{name}_backward", refuse)
+    torch.library.register_fake(name, _fake_forward(cell))
+    torch.library.register_fake(f"{name}_backward", _fake_backward(cell))
+    _register_flops(cell, forward_op, backward_op)
+    ops = _Ops(
+        cell, forward_op, backward_op, SequenceFunction.apply, num_states, num_weights, num_results
+    )
+    return ops
 
 
 def _reference_gradients(
-    function: Callable[..., tuple[Tensor, ...]],
-    inputs: Sequence[Tensor | None],
+    ops: _Ops,
+    tensors: Sequence[Tensor | None],
+    batch_sizes: Tensor | None,
+    options: Sequence[Any],
     grads: Sequence[Tensor | None],
-    wanted: Sequence[bool],
+    needed: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of the inputs that are wanted, which can be differentiated again."""
+    """Gradients of the tensors that need them, which can be differentiated again."""
+    reverse, gates, angle_gates = options
     # A view for each input: the same tensor may come in twice, with a gradient for each place.
-    views = [None if t is None else t.view_as(t) for t in inputs]
-    outputs = function(*views)
+    views = [None if t is None else t.view_as(t) for t in tensors]
+    outputs = ops.cell.sequence(
+        *ops.split(views),
+        batch_sizes,
+        reverse,
+        _FUNCTION_NAMES[gates],
+        _FUNCTION_NAMES[angle_gates],
+    )
     reached = [(o, g) for o, g in zip(outputs, grads, strict=True) if g is not None]
-    targets = [v for v, w in zip(views, wanted, strict=True) if w and v is not None]
+    targets = [v for v, n in zip(views, needed, strict=True) if n and v is not None]
     if not reached:
-        return tuple(None for _ in inputs)
+        return tuple(None for _ in tensors)
     found = iter(
         torch.autograd.grad(
             [o for o, _ in reached],
@@ -226,62 +325,81 @@ def _reference_gradients(
             allow_unused=True,
         )
     )
-    return tuple(next(found) if w else None for w in wanted)
+    return tuple(next(found) if n else None for n in needed)
 
 
-def _compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type a kernel computes and saves in."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+def _fake_forward(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
+    num_states = len(cell.states)
+
+    def fake(x: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+        states, w_hh, save = rest[:num_states], rest[num_states + 1], rest[-1]
+        tokens = x.shape[0]
+        # Gates and, of each state but the output, every step's value; in the type of the kernel.
+        widths = [w_hh.shape[0], *(s.shape[1] for s in states[1:])]
+        half = x.dtype in (torch.float16, torch.bfloat16)
+        return (
+            x.new_empty(tokens, states[0].shape[1]),
+            *(s.new_empty(s.shape) for s in states),
+            *(
+                x.new_empty((tokens, w) if save else (0,), dtype=torch.float32 if half else x.dtype)
+                for w in widths
+            ),
+        )
+
+    return fake
 
 
-@torch.library.register_fake("rotcell::rot_lstm")
-def _(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, batch_sizes, reverse, save):  # type: ignore[no-untyped-def]
-    saved = {"dtype": _compute_dtype(x.dtype)}
-    tokens = x.shape[0]
-    return (
-        x.new_empty(tokens, h0.shape[1]),
-        h0.new_empty(h0.shape),
-        c0.new_empty(c0.shape),
-        x.new_empty((tokens, w_hh.shape[0]) if save else (0,), **saved),
-        x.new_empty((tokens, c0.shape[1]) if save else (0,), **saved),
-    )
+def _fake_backward(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
+    num_states = len(cell.states)
+
+    def fake(*arguments: Any) -> tuple[Tensor, ...]:
+        x, *rest = arguments[1 + num_states :]
+        states, (w_ih, w_hh, w_hr) = rest[:num_states], rest[num_states : num_states + 3]
+        needs_grad_x, needs_grad_weights = arguments[-2:]
+        shapes = [w_ih.shape, w_hh.shape, w_hh.shape[:1]]
+        if cell.can_project:
+            shapes.append((0,) if w_hr is None else w_hr.shape)
+        return (
+            x.new_empty(x.shape if needs_grad_x else (0,)),
+            *(s.new_empty(s.shape) for s in states),
+            *(x.new_empty(shape if needs_grad_weights else (0,)) for shape in shapes),
+        )
+
+    return fake
 
 
-@torch.library.register_fake("rotcell::rot_lstm_backward")
-def _(  # type: ignore[no-untyped-def]
-    grad_out, grad_h_n, grad_c_n, x, h0, c0, w_ih, w_hh, w_hr, batch_sizes, reverse, out, gates,
-    cells, x_wanted, weights_wanted,
-):  # fmt: skip
-    weights = [(0,)] * 4
-    if weights_wanted:
-        projection = (0,) if w_hr is None else w_hr.shape
-        weights = [w_ih.shape, w_hh.shape, w_hh.shape[:1], projection]
-    return (
-        x.new_empty(x.shape if x_wanted else (0,)),
-        h0.new_empty(h0.shape),
-        c0.new_empty(c0.shape),
-        *(x.new_empty(shape) for shape in weights),
-    )
+def _register_flops(cell: Cell, forward_op: Any, backward_op: Any) -> None:
+    """Let torch.utils.flop_counter count the matrix products, as it does those of other ops."""
+    num_states = len(cell.states)
+
+    def forward(x: Any, *rest: Any, out_shape: Any = None, **_: Any) -> int:
+        w_ih, w_hh = rest[num_states : num_states + 2]
+        w_hr = rest[num_states + 4] if cell.can_project else None
+        return _flops(x[0], w_ih, w_hh, w_hr)
+
+    def backward(*arguments: Any, out_shape: Any = None, **_: Any) -> int:
+        x, *rest = arguments[1 + num_states :]
+        w_ih, w_hh, w_hr = rest[num_states : num_states + 3]
+        needs_grad_x, needs_grad_weights = arguments[-2:]
+        # The states' gradients take the products with w_hh and w_hr again; those of the weights
+        # take every product again, and that of the input the one with w_ih.
+        through_time = _flops(x[0], None, w_hh, w_hr if cell.can_project else None)
+        with_x = _flops(x[0], w_ih, None, None)
+        flops = through_time
+        if needs_grad_x:
+            flops += with_x
+        if needs_grad_weights:
+            flops += through_time + with_x
+        return flops
+
+    for op, formula in ((forward_op, forward), (backward_op, backward)):
+        flop_counter.register_flop_formula(op.overloadpacket)(formula)
 
 
-@torch.library.register_fake("rotcell::rot_gru")
-def _(x, h0, w_ih, w_hh, b_ih, b_hh, batch_sizes, reverse, save):  # type: ignore[no-untyped-def]
-    tokens = x.shape[0]
-    return (
-        x.new_empty(tokens, h0.shape[1]),
-        h0.new_empty(h0.shape),
-        x.new_empty((tokens, w_hh.shape[0]) if save else (0,), dtype=_compute_dtype(x.dtype)),
-    )
+def _flops(tokens: int, *shapes: Any) -> int:
+    """Of products of every token with weights of these shapes; None is no weight."""
+    products: int = sum(shape[0] * shape[1] for shape in shapes if shape is not None)
+    return 2 * tokens * products
 
 
-@torch.library.register_fake("rotcell::rot_gru_backward")
-def _(  # type: ignore[no-untyped-def]
-    grad_out, grad_h_n, x, h0, w_ih, w_hh, batch_sizes, reverse, out, gates, x_wanted,
-    weights_wanted,
-):  # fmt: skip
-    weights = [w_ih.shape, w_hh.shape, w_hh.shape[:1]] if weights_wanted else [(0,)] * 3
-    return (
-        x.new_empty(x.shape if x_wanted else (0,)),
-        h0.new_empty(h0.shape),
-        *(x.new_empty(shape) for shape in weights),
-    )
+_OPS = {name: _register(cell) for name, cell in CELLS.items()}

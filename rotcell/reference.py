@@ -1,60 +1,70 @@
-"""RotLSTM and RotGRU in plain PyTorch: what every kernel of this package is tested against.
+"""The cells in plain PyTorch: what every kernel of this package is tested against.
 
 Written to be read beside the paper. Nothing here happens in place, so autograd (any number of
 times), forward-mode AD and ``torch.func`` work on any float type and any device.
 
-Both cells rotate pairs of memory units by learned angles
-``u = 2 pi sigmoid(W_rot [h, x] + b_rot)``.
+A cell is a recurrence (LSTM, GRU), whose equations stand here once, with a rotation of its memory:
+none, or of pairs of units by learned angles ``u = 2 pi sigmoid(W_rot [h, x] + b_rot)``. `CELLS`
+describes all of them, and everything else in Python that differs from cell to cell is taken from
+that description.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 __all__ = [
-    "GRU_GATES",
-    "LSTM_GATES",
-    "gate_sizes",
-    "rot_gru",
-    "rot_gru_step",
-    "rot_lstm",
-    "rot_lstm_step",
+    "CELLS",
+    "GATE_FUNCTIONS",
+    "Cell",
+    "Gates",
+    "Recurrence",
+    "Rotation",
+    "Weights",
+    "hard_sigmoid",
     "rotate",
 ]
 
-ROTATION = "rot"
 
-#: Order of the gates in the rows of a weight matrix. The first four are nn.LSTM's.
-LSTM_GATES = ("i", "f", "g", "o", ROTATION)
-#: As above, for the GRU: reset, update, candidate, rotation.
-GRU_GATES = ("r", "z", "n", ROTATION)
+# Gate functions
 
 
-def gate_sizes(gates: Sequence[str], hidden_size: int) -> list[int]:
-    """Rows each gate has: one a unit, and for the rotation one a pair of units.
+def hard_sigmoid(a: Tensor) -> Tensor:
+    """``clip(0.2 a + 0.5, 0, 1)``, the gates of Keras before 2.3; its slope is 0 at both ends.
 
-    >>> gate_sizes(LSTM_GATES, 5)
-    [5, 5, 5, 5, 2]
+    >>> hard_sigmoid(torch.tensor([-3.0, 0.0, 1.0, 3.0])).tolist()
+    [0.0, 0.5, 0.699999988079071, 1.0]
     """
-    return [hidden_size // 2 if gate == ROTATION else hidden_size for gate in gates]
+    return F.hardtanh(0.2 * a + 0.5, 0.0, 1.0)
 
 
-def _by_gate(
-    stacked: Tensor, gates: Sequence[str], hidden_size: int, dim: int
-) -> dict[str, Tensor]:
-    """Split a tensor in which the gates lie one after the other."""
-    return dict(
-        zip(gates, stacked.split_with_sizes(gate_sizes(gates, hidden_size), dim), strict=True)
-    )
+#: What may squash gates and angles, by name. The kernels know them by their position here.
+GATE_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "hard_sigmoid": hard_sigmoid,
+}
 
 
-def _angles(a: Tensor) -> Tensor:
-    return 2 * math.pi * torch.sigmoid(a)
+# Rotations
+
+
+@dataclass(frozen=True, eq=False)
+class Rotation:
+    """What a recurrence does to its memory besides its gates."""
+
+    #: Name of the angles' gate (short: long), which comes after those of the recurrence.
+    gates: dict[str, str]
+    #: How many angles, so rows of each weight, a layer of H units has.
+    angles: Callable[[int], int]
+    #: Rotates ``[..., H]`` by angles ``[..., angles(H)]`` in radians.
+    turn: Callable[[Tensor, Tensor], Tensor]
 
 
 def rotate(d: Tensor, u: Tensor) -> Tensor:
@@ -77,176 +87,237 @@ def rotate(d: Tensor, u: Tensor) -> Tensor:
     return torch.cat([rotated.flatten(-2), d[..., paired:]], dim=-1)
 
 
-def rot_lstm_step(
-    x: Tensor,
-    h: Tensor,
-    c: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None = None,
-    b_hh: Tensor | None = None,
-    w_hr: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """One timestep of RotLSTM.
-
-    Args:
-        x: ``[B, I]``, input.
-        h: ``[B, P]``, previous output (P is H without a projection).
-        c: ``[B, H]``, previous memory.
-        w_ih: ``[4H + H//2, I]``, rows in the order of `LSTM_GATES`.
-        w_hh: ``[4H + H//2, P]``.
-        b_ih: ``[4H + H//2]`` or None.
-        b_hh: ``[4H + H//2]`` or None.
-        w_hr: ``[P, H]``, projection of the output, or None.
-
-    Returns:
-        The new ``h`` and ``c``.
-    """
-    a = F.linear(x, w_ih, b_ih) + F.linear(h, w_hh, b_hh)
-    gate = _by_gate(a, LSTM_GATES, c.shape[-1], dim=-1)
-    i, f, o = torch.sigmoid(gate["i"]), torch.sigmoid(gate["f"]), torch.sigmoid(gate["o"])
-    g = torch.tanh(gate["g"])
-    u = _angles(gate["rot"])
-
-    d = f * c + i * g
-    c = rotate(d, u)
-    h = o * torch.tanh(c)
-    return (h if w_hr is None else F.linear(h, w_hr)), c
+NONE = Rotation({}, angles=lambda hidden_size: 0, turn=lambda d, u: d)
+PAIRS = Rotation({"rot": "rotation"}, angles=lambda hidden_size: hidden_size // 2, turn=rotate)
 
 
-def rot_gru_step(
-    x: Tensor,
-    h: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None = None,
-    b_hh: Tensor | None = None,
-) -> Tensor:
-    """One timestep of RotGRU.
+# Recurrences
 
-    Reset and rotation act on h before the candidate's product, as in the paper (nn.GRU resets
-    after it), so the rows "n" of `w_hh` multiply the rotated memory.
 
-    Args:
-        x: ``[B, I]``, input.
-        h: ``[B, H]``, previous state.
-        w_ih: ``[3H + H//2, I]``, rows in the order of `GRU_GATES`.
-        w_hh: ``[3H + H//2, H]``.
-        b_ih: ``[3H + H//2]`` or None.
-        b_hh: ``[3H + H//2]`` or None.
+class Weights(NamedTuple):
+    """The weights of one direction of one layer; R rows, those of the gates in their order."""
 
-    Returns:
-        The new ``h``.
-    """
-    hidden_size = h.shape[-1]
-    from_x = _by_gate(F.linear(x, w_ih, b_ih), GRU_GATES, hidden_size, dim=-1)
-    weight = _by_gate(w_hh, GRU_GATES, hidden_size, dim=0)
-    bias = {} if b_hh is None else _by_gate(b_hh, GRU_GATES, hidden_size, dim=0)
+    w_ih: Tensor  # [R, I]
+    w_hh: Tensor  # [R, P]; P, the size of the output, is H without a projection
+    b_ih: Tensor | None = None  # [R]
+    b_hh: Tensor | None = None  # [R]
+    w_hr: Tensor | None = None  # [P, H], projection of the output
 
-    def preactivation(gate: str, memory: Tensor) -> Tensor:
-        return from_x[gate] + F.linear(memory, weight[gate], bias.get(gate))
 
-    z = torch.sigmoid(preactivation("z", h))
-    r = torch.sigmoid(preactivation("r", h))
-    u = _angles(preactivation("rot", h))
+@dataclass(frozen=True, eq=False)
+class Gates:
+    """A cell's gates at one timestep, as its recurrence sees them."""
 
+    cell: Cell
+    hidden_size: int
+    #: What squashes the gates, between 0 and 1.
+    squash: Callable[[Tensor], Tensor]
+    #: What squashes the angles, into fractions of a full turn.
+    squash_angles: Callable[[Tensor], Tensor]
+    from_x: Tensor  # [B, R], W x + b_ih
+    w_hh: Tensor
+    b_hh: Tensor | None
+
+    def affine(self, memory: Tensor, *gates: str) -> tuple[Tensor, ...]:
+        """``W_gate [memory, x] + b_gate`` of gates that are neighbours in the weights."""
+        each = [self.cell.rows_of(gate, self.hidden_size) for gate in gates]
+        rows = slice(each[0].start, each[-1].stop)
+        bias = None if self.b_hh is None else self.b_hh[rows]
+        a = self.from_x[..., rows] + F.linear(memory, self.w_hh[rows], bias)
+        return a.split_with_sizes([r.stop - r.start for r in each], dim=-1)
+
+    def turn(self, d: Tensor, memory: Tensor) -> Tensor:
+        """``U(u) d``, with the angles u that the memory gives."""
+        if not self.cell.rotates:
+            return d
+        (a,) = self.affine(memory, *self.cell.rotation.gates)
+        return self.cell.rotation.turn(d, 2 * math.pi * self.squash_angles(a))
+
+
+@dataclass(frozen=True, eq=False)
+class Recurrence:
+    """The equations of a timestep, but for what is a cell's choice."""
+
+    #: Names of the gates (short: long), in the order of the weights' rows.
+    gates: dict[str, str]
+    #: Names of the states. The first is the output.
+    states: tuple[str, ...]
+    can_project: bool
+    #: From the gates, the states and ``w_hr`` to the new states.
+    step: Callable[[Gates, Sequence[Tensor], Tensor | None], tuple[Tensor, ...]]
+
+
+def _lstm_step(a: Gates, states: Sequence[Tensor], w_hr: Tensor | None) -> tuple[Tensor, ...]:
+    h, c = states
+    i, f, g, o = a.affine(h, "i", "f", "g", "o")
+    d = a.squash(f) * c + a.squash(i) * torch.tanh(g)
+    c = a.turn(d, h)
+    y = a.squash(o) * torch.tanh(c)
+    return (y if w_hr is None else F.linear(y, w_hr)), c
+
+
+def _gru_step(a: Gates, states: Sequence[Tensor], w_hr: Tensor | None) -> tuple[Tensor, ...]:
+    # As in the paper the reset acts before the candidate's product (in nn.GRU after it), so the
+    # rows "n" of w_hh multiply the rotated memory; and z weighs the new (in nn.GRU the old).
+    (h,) = states
+    r, z = (a.squash(gate) for gate in a.affine(h, "r", "z"))
     d = h * r
-    n = torch.tanh(preactivation("n", rotate(d, u)))
-    return (1 - z) * h + z * n
+    (n,) = a.affine(a.turn(d, h), "n")
+    return ((1 - z) * h + z * torch.tanh(n),)
 
 
-def rot_lstm(
-    x: Tensor,
-    h0: Tensor,
-    c0: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None = None,
-    b_hh: Tensor | None = None,
-    w_hr: Tensor | None = None,
-    batch_sizes: Tensor | None = None,
-    reverse: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Run a sequence through one direction of one RotLSTM layer.
+LSTM = Recurrence(
+    {"i": "input", "f": "forget", "g": "candidate", "o": "output"},
+    states=("h", "c"),
+    can_project=True,
+    step=_lstm_step,
+)
+GRU = Recurrence(
+    {"r": "reset", "z": "update", "n": "candidate"},
+    states=("h",),
+    can_project=False,
+    step=_gru_step,
+)
 
-    Args:
-        x: ``[N, I]``, the tokens of all timesteps, one timestep after the other.
-        h0: ``[B, P]``, output before the first step.
-        c0: ``[B, H]``, memory before the first step.
-        w_ih: see `rot_lstm_step`, as are the other weights.
-        w_hh: ``[4H + H//2, P]``.
-        b_ih: ``[4H + H//2]`` or None.
-        b_hh: ``[4H + H//2]`` or None.
-        w_hr: ``[P, H]`` or None.
-        batch_sizes: how many rows each timestep has, as in PackedSequence (int64, on the CPU, never
-            increasing, starting at B). None: all have B.
-        reverse: run from the last timestep to the first; each row starts at its own last token.
 
-    Returns:
-        ``out [N, P]``, and ``h_n [B, P]``, ``c_n [B, H]`` after the last step of each row.
+# Cells
+
+
+class Cell:
+    """A cell: what it consists of, and its reference code.
+
+    Attributes:
+        name: that of its ops, and of its description in csrc/cells/list.h.
+        recurrence: its equations.
+        rotation: what happens to its memory.
+        gates: short names of all gates, in the order of the weights' rows; angles are last.
+        states: names of its states; the first is the output.
+        can_project: whether the output may be projected to a smaller size.
+        rotates: whether there are angles.
+
+    >>> cell = CELLS["rot_lstm"]
+    >>> cell.gates, cell.states
+    (('i', 'f', 'g', 'o', 'rot'), ('h', 'c'))
     """
 
-    def step(x_t: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
-        return rot_lstm_step(x_t, h, c, w_ih, w_hh, b_ih, b_hh, w_hr)
+    def __init__(self, name: str, recurrence: Recurrence, rotation: Rotation) -> None:
+        self.name = name
+        self.recurrence = recurrence
+        self.rotation = rotation
+        self.gates = (*recurrence.gates, *rotation.gates)
+        self.states = recurrence.states
+        self.can_project = recurrence.can_project
+        self.rotates = bool(rotation.gates)
+        self._short_names = {long: short for short, long in recurrence.gates.items()} | {
+            long: short for short, long in rotation.gates.items()
+        }
 
-    out, (h_n, c_n) = _scan(step, x, (h0, c0), batch_sizes, reverse)
-    return out, h_n, c_n
+    def __repr__(self) -> str:
+        return f"<cell {self.name}>"
 
+    def gate_sizes(self, hidden_size: int) -> list[int]:
+        """Rows each gate has: one a unit, and for a rotation one an angle.
 
-def rot_gru(
-    x: Tensor,
-    h0: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None = None,
-    b_hh: Tensor | None = None,
-    batch_sizes: Tensor | None = None,
-    reverse: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Run a sequence through one direction of one RotGRU layer.
+        >>> CELLS["rot_lstm"].gate_sizes(5)
+        [5, 5, 5, 5, 2]
+        """
+        sizes = [hidden_size] * len(self.recurrence.gates)
+        return sizes + [self.rotation.angles(hidden_size)] * len(self.rotation.gates)
 
-    Args:
-        x: ``[N, I]``, the tokens of all timesteps, one timestep after the other.
-        h0: ``[B, H]``, state before the first step.
-        w_ih: see `rot_gru_step`, as are the other weights.
-        w_hh: ``[3H + H//2, H]``.
-        b_ih: ``[3H + H//2]`` or None.
-        b_hh: ``[3H + H//2]`` or None.
-        batch_sizes: see `rot_lstm`.
-        reverse: see `rot_lstm`.
+    def rows(self, hidden_size: int) -> int:
+        """Rows of each weight and bias."""
+        return sum(self.gate_sizes(hidden_size))
 
-    Returns:
-        ``out [N, H]``, and ``h_n [B, H]`` after the last step of each row.
-    """
+    def state_sizes(self, hidden_size: int, output_size: int) -> list[int]:
+        """Features of each state."""
+        return [output_size] + [hidden_size] * (len(self.states) - 1)
 
-    def step(x_t: Tensor, h: Tensor) -> tuple[Tensor, ...]:
-        return (rot_gru_step(x_t, h, w_ih, w_hh, b_ih, b_hh),)
+    def rows_of(self, gate: str, hidden_size: int) -> slice:
+        """Rows of a gate, which may be given by its short or its long name.
 
-    out, (h_n,) = _scan(step, x, (h0,), batch_sizes, reverse)
-    return out, h_n
+        >>> CELLS["rot_lstm"].rows_of("forget", 5)
+        slice(5, 10, None)
+        """
+        short = self._short_names.get(gate, gate)
+        if short not in self.gates:
+            known = [f"{s!r} ({long})" for long, s in self._short_names.items()]
+            raise ValueError(f"gate must be one of {', '.join(known)}; got {gate!r}")
+        sizes = self.gate_sizes(hidden_size)
+        position = self.gates.index(short)
+        start = sum(sizes[:position])
+        return slice(start, start + sizes[position])
 
+    def step(
+        self,
+        x: Tensor,
+        states: Sequence[Tensor],
+        weights: Weights,
+        gates: str = "sigmoid",
+        angle_gates: str = "sigmoid",
+    ) -> tuple[Tensor, ...]:
+        """One timestep.
 
-def _scan(
-    step: Callable[..., tuple[Tensor, ...]],
-    x: Tensor,
-    state: tuple[Tensor, ...],
-    batch_sizes: Tensor | None,
-    reverse: bool,
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Carry the state through all timesteps; its first tensor is also the output."""
-    sizes = _rows_per_step(x, state[0].shape[0], batch_sizes)
-    tokens = x.split_with_sizes(sizes)
-    outputs = list(tokens)
-    for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
-        active = sizes[t]
-        new_state = step(tokens[t], *(s[:active] for s in state))
-        outputs[t] = new_state[0]
-        # Rows beyond the active ones have ended (forward) or have not begun (reverse).
-        state = tuple(
-            torch.cat([new, s[active:]]) if active < s.shape[0] else new
-            for new, s in zip(new_state, state, strict=True)
+        Args:
+            x: ``[B, I]``, input.
+            states: the last output ``h [B, P]`` and, of an LSTM, the memory ``c [B, H]``.
+            weights: see `Weights`; a tuple of the same will do.
+            gates: what squashes the gates, one of `GATE_FUNCTIONS`.
+            angle_gates: what squashes the angles.
+
+        Returns:
+            The new states.
+        """
+        w_ih, w_hh, b_ih, b_hh, w_hr = Weights(*weights)
+        a = Gates(
+            self,
+            states[-1].shape[-1],
+            GATE_FUNCTIONS[gates],
+            GATE_FUNCTIONS[angle_gates],
+            F.linear(x, w_ih, b_ih),
+            w_hh,
+            b_hh,
         )
-    return torch.cat(outputs), state
+        return self.recurrence.step(a, states, w_hr)
+
+    def sequence(
+        self,
+        x: Tensor,
+        states: Sequence[Tensor],
+        weights: Weights,
+        batch_sizes: Tensor | None = None,
+        reverse: bool = False,
+        gates: str = "sigmoid",
+        angle_gates: str = "sigmoid",
+    ) -> tuple[Tensor, ...]:
+        """Run a sequence through one direction of one layer.
+
+        Args:
+            x: ``[N, I]``, the tokens of all timesteps, one timestep after the other.
+            states: before the first step, as in `step`.
+            weights: as in `step`.
+            batch_sizes: how many rows each timestep has, as in PackedSequence (int64, on the CPU,
+                never increasing, starting at B). None: all have B.
+            reverse: run from the last timestep to the first; each row starts at its own last token.
+            gates: as in `step`.
+            angle_gates: as in `step`.
+
+        Returns:
+            ``out [N, P]``, and the states after the last step of each row.
+        """
+        sizes = _rows_per_step(x, states[0].shape[0], batch_sizes)
+        tokens = x.split_with_sizes(sizes)
+        outputs = list(tokens)
+        states = tuple(states)
+        for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
+            active = sizes[t]
+            new = self.step(tokens[t], [s[:active] for s in states], weights, gates, angle_gates)
+            outputs[t] = new[0]
+            # Rows beyond the active ones have ended (forward) or have not begun (reverse).
+            states = tuple(
+                torch.cat([n, s[active:]]) if active < s.shape[0] else n
+                for n, s in zip(new, states, strict=True)
+            )
+        return torch.cat(outputs), *states
 
 
 def _rows_per_step(x: Tensor, batch: int, batch_sizes: Tensor | None) -> list[int]:
@@ -265,3 +336,15 @@ def _rows_per_step(x: Tensor, batch: int, batch_sizes: Tensor | None) -> list[in
             f"x has {tokens} rows, which timesteps of sizes {sizes} do not add up to"
         )
     return sizes
+
+
+#: The cells, by name: the same ones, in the same order, as in csrc/cells/list.h.
+CELLS = {
+    cell.name: cell
+    for cell in (
+        Cell("rot_lstm", LSTM, PAIRS),
+        Cell("rot_gru", GRU, PAIRS),
+        Cell("lstm", LSTM, NONE),
+        Cell("classic_gru", GRU, NONE),
+    )
+}

@@ -1,7 +1,5 @@
 #include "cpu/barrier.h"
 
-#include <thread>
-
 namespace rotcell::cpu {
 namespace {
 
@@ -16,20 +14,24 @@ void pause() {
 }  // namespace
 
 void Barrier::wait() {
-  constexpr int kPatience = 300;  // looks, a few microseconds
-  const int64_t round = round_.load(std::memory_order_relaxed);
+  constexpr int kSpinLimit = 2000;  // some tens of microseconds
+  const uint32_t round = round_.load(std::memory_order_relaxed);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
     arrived_.store(0, std::memory_order_relaxed);
-    round_.store(round + 1, std::memory_order_release);
+    // Sequentially consistent, as is what a sleeper does: one of the two sees the other.
+    round_.store(round + 1, std::memory_order_seq_cst);
+    if (sleepers_.load(std::memory_order_seq_cst) > 0) round_.notify_all();
     return;
   }
-  for (int looks = 0; round_.load(std::memory_order_acquire) == round; ++looks) {
-    if (looks < kPatience) {
-      pause();
-    } else {
-      std::this_thread::yield();
-    }
+  for (int spins = 0; spins < kSpinLimit; ++spins) {
+    if (round_.load(std::memory_order_acquire) != round) return;
+    pause();
   }
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  while (round_.load(std::memory_order_seq_cst) == round) {
+    round_.wait(round, std::memory_order_seq_cst);
+  }
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 }  // namespace rotcell::cpu

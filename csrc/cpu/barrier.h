@@ -6,18 +6,20 @@
 
 namespace rotcell::cpu {
 
-// For steps of a few microseconds: who waits keeps its processor, unless it takes long.
+// For steps of a few microseconds: who waits keeps its processor for about as long as a step takes,
+// and sleeps if that was not enough, so that the thread it waits for gets a processor.
 class Barrier {
  public:
-  explicit Barrier(int64_t threads) : threads_(threads) {}
+  explicit Barrier(int64_t threads) : threads_(static_cast<uint32_t>(threads)) {}
 
   // Returns when all threads are here. What they wrote before can be read then.
   void wait();
 
  private:
-  const int64_t threads_;
-  alignas(64) std::atomic<int64_t> arrived_{0};
-  alignas(64) std::atomic<int64_t> round_{0};
+  const uint32_t threads_;
+  alignas(64) std::atomic<uint32_t> arrived_{0};
+  alignas(64) std::atomic<uint32_t> round_{0};
+  std::atomic<uint32_t> sleepers_{0};
 };
 
 }  // namespace rotcell::cpu

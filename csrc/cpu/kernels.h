@@ -1,40 +1,19 @@
 // What a sequence kernel is given, and the table of kernels of one instruction set. No torch here.
 //
 // Letters in shapes: N tokens, B rows of the batch, I inputs, H units, P outputs (P = H without
-// projection), G rows of the weights. Tokens lie step by step, each step's rows in batch order, as
-// in PackedSequence.
+// projection), G rows of the weights. Tokens lie as cells/steps.h says.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "cells/list.h"
+#include "cells/steps.h"
 #include "cpu/barrier.h"
 
 namespace rotcell::cpu {
-
-// Which rows of the batch are alive at which step. Rows are sorted by decreasing length, so the
-// rows alive at a step are the first batch_sizes[step] ones.
-struct Steps {
-  int64_t count;
-  const int64_t* batch_sizes;  // [count], never increasing
-  const int64_t* offsets;      // [count]: the token of row 0
-  bool reverse;                // from the last step to the first
-};
-
-// A run of steps, counted in the order of processing, and its tokens. A backward pass goes through
-// a sequence piece by piece, so that what is made for every token only on the way to the weight
-// gradients need not be kept for the whole sequence.
-struct Piece {
-  int64_t begin, end;
-  int64_t first_token, tokens;
-};
-
-// Rows of the batch.
-struct RowRange {
-  int64_t begin;
-  int64_t end;
-};
 
 // Units of a layer.
 struct UnitRange {
@@ -42,100 +21,110 @@ struct UnitRange {
   int64_t end;    // likewise, or the number of units
 };
 
-// What one thread carries through a whole sequence. A thread with all units of its rows need wait
-// for nobody. Threads with the same rows and other units wait for each other at every step.
+// What one thread carries through a chunk of a sequence. With all units of its rows it waits for
+// nobody; threads with the same rows and other units meet at the barrier after every stage.
 struct Work {
   RowRange rows;
   UnitRange units;
-  Barrier* others;  // null: this thread has all units
+  Barrier* barrier;  // not used by a thread that has all units
+  int64_t slot;      // which of the partial weight gradients is this thread's
 };
 
-// The input product x w_ih^T is made step by step, in one go with the recurrent product, if x is
-// given; otherwise the caller has put it, with the biases, into `gates`.
-template <class T>
-struct LstmForward {
+// What the lanes of a vector hold.
+enum class Layout {
+  kUnits,  // units of a row
+  kRows,   // rows of the batch, of one unit: for small weights; no projection, products by step
+};
+
+// How the products with w_ih are made, and whether w_hh is packed.
+enum class ProductMode {
+  kByStep,    // in the kernel, in one go with the recurrent product; all weights are packed
+  kByChunk,   // for all tokens of a chunk, outside the kernel; w_hh is packed
+  kUnpacked,  // likewise, and w_hh is used as it is: for a handful of tokens
+};
+
+// What a kernel keeps of a forward pass.
+enum class Keep {
+  kNothing,      // gates and cells are scratch
+  kForBackward,  // gates become the activations, cells the memory of every token
+};
+
+enum class Projection { kNone, kPresent };
+
+// Sizes and choices of a call, the same for all kernels of it.
+struct Call {
   Steps steps;
-  int64_t inputs;       // I; 0 without x
-  int64_t hidden;       // H
-  int64_t outputs;      // P
-  const T* weights;     // [w_ih, w_hh] packed, or w_hh alone without x; of the units in order
-  const T* unpacked;    // w_hh [G, P], instead of weights: for a few tokens, without x
-  const T* projection;  // w_hr packed, or null: no projection
-  const T* x;           // [N, I], or null
-  const T* bias;        // [G], or null; not used without x
+  int64_t inputs, hidden, outputs;  // I, H, P
+  ProductMode products;
+  Keep keep;
+  Projection projection;
+  GateFunctions functions;
+};
+
+template <class T>
+struct Forward {
+  Call call;
+  Chunk chunk;
+  const T* weights;     // kByStep: [w_ih, w_hh] packed; kByChunk: w_hh packed; by ranges of units
+  const T* w_hh;        // kUnpacked: [G, P]
+  const T* projection;  // w_hr packed, if kPresent
+  const T* x;           // kByStep: [chunk.tokens, I]
+  const T* bias;        // kByStep: [G], zeros if the layer has none
   const T* h0;          // [B, P]
-  const T* c0;          // [B, H]
-  T* gates;             // [N, G]; becomes the activations if save. [B, G] scratch if x and not save
+  const T* c0;          // [B, H], if the cell has a memory, as for cells and c_n
+  T* gates;             // kForBackward: [N, G]; otherwise [chunk.tokens, G], or for kByStep [B, G];
+                        // unless kByStep it holds what x and the biases give
+  T* operands;          // [B, H] scratch: what the second product multiplies, if there is one
   T* out;               // [N, P]
-  T* cells;             // [N, H] if save; otherwise [B, H], the running state
-  T* unprojected;       // [B, H] scratch, or null: no projection
-  T* h_n;               // [B, P]; may be h0
-  T* c_n;               // [B, H]; may be c0, and cells if not save
-  bool save;
+  T* cells;             // kForBackward: [N, H]; otherwise [B, H], the running memory, at first c0
+  T* unprojected;       // [B, H] scratch, if projected
+  T* h_n;               // [B, P]
+  T* c_n;               // [B, H]; may be cells if nothing is kept
 };
 
+// Columns of a partial weight gradient: those of x, of the old output, 1 for the bias, padding.
 template <class T>
-struct LstmBackward {
-  Steps steps;
-  Piece piece;  // what to go back through; the pieces behind it are done
-  int64_t inputs;
-  int64_t hidden;
-  int64_t outputs;
-  const T* recurrent;  // w_hh, packed for the way back; of the units in order
-  const T* unpacked;   // w_hh [G, P], instead of it: for a few tokens
-  const T* input;      // w_ih, packed for the way back, or null: the gradient of x is not made here
-  const T* projection;  // w_hr, packed for the way back, or null
-  const T* c0;          // [B, H]
+constexpr int64_t gradient_width(int64_t inputs, int64_t outputs) {
+  constexpr int64_t kMultiple = 64 / static_cast<int64_t>(sizeof(T));
+  return (inputs + outputs + 1 + kMultiple - 1) / kMultiple * kMultiple;
+}
+
+enum class WeightGradient { kNotHere, kBySlot };
+enum class InputGradient { kNotHere, kByStep };
+enum class OutputGradient { kZero, kGiven };
+
+template <class T>
+struct Backward {
+  Call call;
+  Chunk chunk;  // what to go back through; the chunks behind it are done
+  InputGradient input_gradient;
+  OutputGradient output_gradient;
+  WeightGradient weight_gradient;  // Layout::kRows only
+  const T* recurrent;   // w_hh packed for the way back, by ranges of units; unless kUnpacked
+  const T* w_hh;        // kUnpacked: [G, P]
+  const T* w_ih;        // packed for the way back, if the gradient of x is made by step; with
+                        // Layout::kRows it is part of `recurrent`
+  const T* projection;  // w_hr packed for the way back, if projected
+  const T* h0;          // [B, P]
+  const T* c0;          // [B, H]; if the cell has a memory, as are cells and grad_c
   const T* gates;       // [N, G] activations
   const T* cells;       // [N, H]
-  const T* grad_out;    // [N, P], or null: zero
-  T* grad_h;            // [B, P]: gradient of h after the piece, becomes that of h before it
+  const T* out;         // [N, P]
+  const T* grad_out;    // [N, P], if given
+  const T* x;           // [N, I], for the weight gradient by slot
+  T* grad_h;            // [B, P]: gradient of h after the chunk, becomes that of h before it
   T* grad_c;            // [B, H]: gradient of c, likewise
-  T* grad_gates;        // [piece.tokens, G] out
-  T* grad_x;            // [N, I] out; null without input
-  T* grad_projected;    // [N, P] out: the whole gradient of each output; null without projection
-  T* unprojected;       // [N, H] out: o tanh(c) again; null without projection
-  T* grad_unprojected;  // [B, H] scratch; null without projection
+  T* grad_gates;        // [chunk.tokens, G] out
+  T* grad_x;            // [N, I] out, if made by step
+  T* operands;          // [chunk.tokens, H] out: what the second product multiplied, if there is one
+  T* grad_weights;      // by slot: [slots, G, gradient_width], added to
+  T* grad_projected;    // [N, P] out, if projected: the whole gradient of each output
+  T* unprojected;       // [N, H] out, if projected: what was projected, again
+  T* grad_unprojected;  // [B, H] scratch, if projected
 };
 
-template <class T>
-struct GruForward {
-  Steps steps;
-  int64_t inputs;
-  int64_t hidden;
-  const T* weights;   // [w_ih, w_hh] packed, or w_hh alone without x; of the units in order
-  const T* unpacked;  // w_hh [G, H], instead of weights: for a few tokens, without x
-  const T* x;         // [N, I], or null
-  const T* bias;      // [G], or null; not used without x
-  const T* h0;        // [B, H]
-  T* gates;           // [N, G]; becomes the activations if save. [B, G] scratch if x and not save
-  T* out;             // [N, H]
-  T* rotated;         // [B, H] scratch
-  T* h_n;             // [B, H]; may be h0
-  bool save;
-};
-
-template <class T>
-struct GruBackward {
-  Steps steps;
-  Piece piece;  // what to go back through; the pieces behind it are done
-  int64_t inputs;
-  int64_t hidden;
-  const T* recurrent;  // w_hh, packed for the way back; of the units in order
-  const T* unpacked;   // w_hh [G, P], instead of it: for a few tokens
-  const T* input;      // w_ih, packed for the way back, or null: the gradient of x is not made here
-  const T* h0;         // [B, H]
-  const T* gates;      // [N, G] activations
-  const T* out;        // [N, H]
-  const T* grad_out;   // [N, H], or null: zero
-  T* grad_h;           // [B, H]: gradient of h after the piece, becomes that of h before it
-  T* grad_gates;       // [piece.tokens, G] out
-  T* grad_x;           // [N, I] out; null without input
-  T* rotated;          // [piece.tokens, H] out: what the candidate saw of the old state, again
-};
-
-// What one of several threads does of a piece of work that is shared out evenly.
-struct Share {
+// What one of several threads does of a work that is cut evenly.
+struct Slice {
   int64_t index, count;
 
   constexpr int64_t begin(int64_t items) const { return items * index / count; }
@@ -146,16 +135,42 @@ struct Share {
 template <class T>
 struct Packing {
   int64_t (*elements)(int64_t rows, int64_t depth);
-  void (*pack)(const T* weights, int64_t rows, int64_t depth, T* packed, Share);
+  void (*pack)(const T* weights, int64_t rows, int64_t depth, T* packed, Slice);
 };
 
-// w_hh [G, depth], with w_ih [G, x_depth] before it on the way forward if it takes part, packed as
-// the kernels of one cell want it for those units. Packed units lie one range behind the other.
+// The weights that enter a cell's recurrent products: [w_ih, w_hh] or w_hh alone.
+template <class T>
+struct RecurrentWeights {
+  const T* w_ih;  // [G, inputs]; not read if inputs is 0
+  const T* w_hh;  // [G, outputs]
+  int64_t hidden, inputs, outputs;
+};
+
+// These packed for a range of units. Packed ranges lie one behind the other.
 template <class T>
 struct RecurrentPacking {
-  int64_t (*elements)(int64_t hidden, int64_t x_depth, int64_t depth, UnitRange);
-  void (*pack)(const T* x_weights, const T* weights, int64_t hidden, int64_t x_depth, int64_t depth,
-               UnitRange, T* packed, Share);
+  int64_t (*elements)(const RecurrentWeights<T>&, UnitRange);
+  void (*pack)(const RecurrentWeights<T>&, UnitRange, T* packed, Slice);
+};
+
+// Kernels with Layout::kRows. Weights are packed for all units, with the biases.
+template <class T>
+struct RowLayoutKernels {
+  int64_t block_rows;  // rows of the batch that a block of lanes holds
+  int64_t (*forward_elements)(const RecurrentWeights<T>&);
+  void (*pack_forward)(const RecurrentWeights<T>&, const T* bias, T* packed);
+  int64_t (*backward_elements)(const RecurrentWeights<T>&);
+  void (*pack_backward)(const RecurrentWeights<T>&, T* packed);
+  void (*forward)(const Forward<T>&, const Work&);
+  void (*backward)(const Backward<T>&, const Work&);
+};
+
+template <class T>
+struct CellKernels {
+  RecurrentPacking<T> forward_weights, backward_weights;
+  void (*forward)(const Forward<T>&, const Work&);
+  void (*backward)(const Backward<T>&, const Work&);
+  RowLayoutKernels<T> row_layout;
 };
 
 template <class T>
@@ -164,9 +179,7 @@ struct Kernels {
   int64_t row_tile;   // rows of a register tile: a range of rows is best a multiple of it
   int64_t unit_tile;  // units that the cell maths takes at once: a range of units is cut there
   Packing<T> forward_weights, backward_weights;
-  RecurrentPacking<T> lstm_forward_weights, lstm_backward_weights;
-  RecurrentPacking<T> gru_forward_weights, gru_backward_weights;
-  // result [count, columns] = bias + rows [count, depth] x panels; no bias: null.
+  // result [count, columns] = bias [columns] + rows [count, depth] x panels.
   void (*product)(const T* rows, int64_t count, int64_t depth, const T* panels, int64_t columns,
                   const T* bias, T* result);
   // For a few rows, with weights that are not packed: result [count, columns] += rows [count,
@@ -176,10 +189,7 @@ struct Kernels {
   // Likewise result [count, columns] = rows [count, depth] x weights [depth, columns].
   void (*unpacked_back)(const T* rows, int64_t count, int64_t depth, const T* weights,
                         int64_t weight_stride, int64_t columns, T* result, int64_t result_stride);
-  void (*lstm_forward)(const LstmForward<T>&, const Work&);
-  void (*lstm_backward)(const LstmBackward<T>&, const Work&);
-  void (*gru_forward)(const GruForward<T>&, const Work&);
-  void (*gru_backward)(const GruBackward<T>&, const Work&);
+  std::array<CellKernels<T>, Cells::kCount> cells;  // by CellIndex
 };
 
 // One table for each number type: all that an instruction set offers.
@@ -197,9 +207,6 @@ extern const InstructionSet avx512_set;
 // The widest set that this machine runs, or the one that the environment variable ROTCELL_ISA
 // names.
 const InstructionSet& instruction_set();
-
-// The names of all sets built in that this machine runs, narrowest first.
-std::vector<std::string> instruction_set_names();
 
 template <class T>
 const Kernels<T>& kernels();

@@ -1,10 +1,10 @@
 // Instantiates every kernel for the instruction set that this translation unit is compiled for.
 #pragma once
 
+#include "cpu/batch_sequence.h"
 #include "cpu/kernels.h"
-#include "cpu/rot_gru_sequence.h"
-#include "cpu/rot_lstm_sequence.h"
-#include "cpu/unit_runs.h"
+#include "cpu/row_runs.h"
+#include "cpu/sequence.h"
 
 namespace rotcell::cpu::ROTCELL_ISA {
 
@@ -13,61 +13,65 @@ int64_t forward_elements(int64_t rows, int64_t depth) {
   return panel_elements<T>(depth, rows);
 }
 template <class T>
-void pack_forward(const T* weights, int64_t rows, int64_t depth, T* packed, Share share) {
-  pack_panels(weights, 1, depth, depth, rows, packed, 0, depth, share);
+void pack_forward(const T* weights, int64_t rows, int64_t depth, T* packed, Slice slice) {
+  pack_panels(weights, 1, depth, depth, rows, packed, 0, depth, slice);
 }
 template <class T>
 int64_t backward_elements(int64_t rows, int64_t depth) {
   return panel_elements<T>(rows, depth);
 }
 template <class T>
-void pack_backward(const T* weights, int64_t rows, int64_t depth, T* packed, Share share) {
-  pack_panels(weights, depth, 1, rows, depth, packed, 0, rows, share);
+void pack_backward(const T* weights, int64_t rows, int64_t depth, T* packed, Slice slice) {
+  pack_panels(weights, depth, 1, rows, depth, packed, 0, rows, slice);
 }
 
 // Forward: a product for every run of rows that belongs to the units.
-template <class T, RowRuns (*runs_of)(int64_t, UnitRange)>
-int64_t recurrent_forward_elements(int64_t hidden, int64_t x_depth, int64_t depth,
-                                   UnitRange units) {
+template <class T, class Cell>
+int64_t recurrent_forward_elements(const RecurrentWeights<T>& w, UnitRange units) {
   int64_t elements = 0;
-  for (const RowRun& run : runs_of(hidden, units)) {
-    elements += panel_elements<T>(x_depth + depth, run.rows);
-  }
+  for_runs<Cell>(w.hidden, units, [&](const RowRun& run) {
+    elements += panel_elements<T>(w.inputs + w.outputs, run.rows);
+  });
   return elements;
 }
-template <class T, RowRuns (*runs_of)(int64_t, UnitRange)>
-void pack_recurrent_forward(const T* x_weights, const T* weights, int64_t hidden, int64_t x_depth,
-                            int64_t depth, UnitRange units, T* packed, Share share) {
-  const int64_t all = x_depth + depth;
-  for (const RowRun& run : runs_of(hidden, units)) {
-    if (x_depth > 0) {
-      pack_panels(x_weights + run.first * x_depth, 1, x_depth, x_depth, run.rows, packed, 0, all,
-                  share);
+template <class T, class Cell>
+void pack_recurrent_forward(const RecurrentWeights<T>& w, UnitRange units, T* packed,
+                            Slice slice) {
+  const int64_t depth = w.inputs + w.outputs;
+  for_runs<Cell>(w.hidden, units, [&](const RowRun& run) {
+    if (w.inputs > 0) {
+      pack_panels(w.w_ih + run.first * w.inputs, 1, w.inputs, w.inputs, run.rows, packed, 0, depth,
+                  slice);
     }
-    pack_panels(weights + run.first * depth, 1, depth, depth, run.rows, packed, x_depth, all,
-                share);
-    packed += panel_elements<T>(all, run.rows);
-  }
+    pack_panels(w.w_hh + run.first * w.outputs, 1, w.outputs, w.outputs, run.rows, packed, w.inputs,
+                depth, slice);
+    packed += panel_elements<T>(depth, run.rows);
+  });
 }
 
 // Backward: a product of every run of rows, with the columns that belong to the units. The output
-// of a projected LSTM is narrower than its units, which are then all in one range.
-template <class T, RowRuns (*runs_of)(int64_t)>
-int64_t recurrent_backward_elements(int64_t hidden, int64_t, int64_t depth, UnitRange units) {
-  const int64_t columns = all_units(hidden, units) ? depth : units.end - units.begin;
+// of a projected cell is narrower than its units, which are then all in one range.
+template <class T>
+int64_t backward_columns(const RecurrentWeights<T>& w, UnitRange units) {
+  return all_units(w.hidden, units) ? w.outputs : units.end - units.begin;
+}
+template <class T, class Cell>
+int64_t recurrent_backward_elements(const RecurrentWeights<T>& w, UnitRange units) {
   int64_t elements = 0;
-  for (const RowRun& run : runs_of(hidden)) elements += panel_elements<T>(run.rows, columns);
+  for_runs<Cell>(w.hidden, {0, w.hidden}, [&](const RowRun& run) {
+    elements += panel_elements<T>(run.rows, backward_columns(w, units));
+  });
   return elements;
 }
-template <class T, RowRuns (*runs_of)(int64_t)>
-void pack_recurrent_backward(const T*, const T* weights, int64_t hidden, int64_t, int64_t depth,
-                             UnitRange units, T* packed, Share share) {
-  const int64_t columns = all_units(hidden, units) ? depth : units.end - units.begin;
-  for (const RowRun& run : runs_of(hidden)) {
-    pack_panels(weights + run.first * depth + units.begin, depth, 1, run.rows, columns, packed, 0,
-                run.rows, share);
+template <class T, class Cell>
+void pack_recurrent_backward(const RecurrentWeights<T>& w, UnitRange units, T* packed,
+                             Slice slice) {
+  const int64_t columns = backward_columns(w, units);
+  for_runs<Cell>(w.hidden, {0, w.hidden}, [&](const RowRun& run) {
+    pack_panels(w.w_hh + run.first * w.outputs + units.begin, w.outputs, 1, run.rows, columns,
+                packed, 0, run.rows, slice);
     packed += panel_elements<T>(run.rows, columns);
-  }
+  });
 }
 
 template <class T>
@@ -90,25 +94,39 @@ void unpacked_back(const T* rows, int64_t count, int64_t depth, const T* weights
                          Addend<T>{}, result, result_stride);
 }
 
+template <class T, class Cell>
+constexpr CellKernels<T> make_cell_kernels() {
+  return {.forward_weights = {.elements = recurrent_forward_elements<T, Cell>,
+                              .pack = pack_recurrent_forward<T, Cell>},
+          .backward_weights = {.elements = recurrent_backward_elements<T, Cell>,
+                               .pack = pack_recurrent_backward<T, Cell>},
+          .forward = Sequence<T, Cell>::forward,
+          .backward = Sequence<T, Cell>::backward,
+          .row_layout = {.block_rows = kBlockRows<T>,
+                         .forward_elements = BatchSequence<T, Cell>::forward_elements,
+                         .pack_forward = BatchSequence<T, Cell>::pack_forward,
+                         .backward_elements = BatchSequence<T, Cell>::backward_elements,
+                         .pack_backward = BatchSequence<T, Cell>::pack_backward,
+                         .forward = BatchSequence<T, Cell>::forward,
+                         .backward = BatchSequence<T, Cell>::backward}};
+}
+
+template <class T, class... Types>
+constexpr std::array<CellKernels<T>, sizeof...(Types)> make_all_cell_kernels(TypeList<Types...>) {
+  return {make_cell_kernels<T, Types>()...};
+}
+
 template <class T>
 constexpr Kernels<T> make_kernels(const char* name) {
-  return {
-      name,
-      Tile::kRows,
-      2 * kLanes<T>,
-      {forward_elements<T>, pack_forward<T>},
-      {backward_elements<T>, pack_backward<T>},
-      {recurrent_forward_elements<T, lstm_runs>, pack_recurrent_forward<T, lstm_runs>},
-      {recurrent_backward_elements<T, lstm_runs_back>, pack_recurrent_backward<T, lstm_runs_back>},
-      {recurrent_forward_elements<T, gru_runs>, pack_recurrent_forward<T, gru_runs>},
-      {recurrent_backward_elements<T, gru_runs_back>, pack_recurrent_backward<T, gru_runs_back>},
-      product<T>,
-      add_unpacked<T>,
-      unpacked_back<T>,
-      RotLstmSequence<T>::forward,
-      RotLstmSequence<T>::backward,
-      RotGruSequence<T>::forward,
-      RotGruSequence<T>::backward};
+  return {.instruction_set = name,
+          .row_tile = Tile::kRows,
+          .unit_tile = 2 * kLanes<T>,
+          .forward_weights = {.elements = forward_elements<T>, .pack = pack_forward<T>},
+          .backward_weights = {.elements = backward_elements<T>, .pack = pack_backward<T>},
+          .product = product<T>,
+          .add_unpacked = add_unpacked<T>,
+          .unpacked_back = unpacked_back<T>,
+          .cells = make_all_cell_kernels<T>(Cells{})};
 }
 
 }  // namespace rotcell::cpu::ROTCELL_ISA

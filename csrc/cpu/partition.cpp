@@ -4,16 +4,23 @@
 
 namespace rotcell::cpu {
 
-std::vector<RowRange> partition_rows(const Steps& steps, int64_t threads, int64_t row_tile) {
-  if (steps.count == 0 || steps.batch_sizes[0] == 0) return {};
-  const int64_t batch = steps.batch_sizes[0];
+std::vector<RowRange> partition_rows(const Steps& steps, const Chunk& chunk, int64_t threads,
+                                     int64_t row_tile) {
+  const int64_t batch = steps.batch;
+  if (chunk.begin == chunk.end || batch == 0) return {};
+  if (threads == 1) return {{0, batch}};
   const int64_t tiles = (batch + row_tile - 1) / row_tile;
   const auto tile_end = [&](int64_t tile) { return std::min(batch, (tile + 1) * row_tile); };
 
   std::vector<int64_t> tokens_until(tiles, 0);  // in tiles 0..i
-  for (int64_t step = 0; step < steps.count; ++step) {
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      tokens_until[tile] += std::min(tile_end(tile), steps.batch_sizes[step]);
+  const auto count_step = [&](int64_t rows) {
+    for (int64_t tile = 0; tile < tiles; ++tile) tokens_until[tile] += std::min(tile_end(tile), rows);
+  };
+  if (steps.lengths == Lengths::kEqual) {
+    count_step(batch);
+  } else {
+    for (int64_t position = chunk.begin; position < chunk.end; ++position) {
+      count_step(steps.rows(steps.step(position)));
     }
   }
 

@@ -89,14 +89,14 @@ ROTCELL_INLINE void pack_block(const T* weights, int64_t depth_stride, int64_t c
 
 // Packs the weights whose element (k, column) is weights[k * depth_stride + column *
 // column_stride], one of the strides being 1, as the depths from first_depth on of panels that are
-// panel_depth deep. The panels are shared out.
+// panel_depth deep. One slice of the panels is done.
 template <class T>
 void pack_panels(const T* weights, int64_t depth_stride, int64_t column_stride, int64_t depth,
                  int64_t columns, T* packed, int64_t first_depth, int64_t panel_depth,
-                 Share share) {
+                 Slice slice) {
   constexpr int L = kLanes<T>;
   const PanelCut<T> cut{columns};
-  for (int64_t panel = share.begin(cut.panels); panel < share.end(cut.panels); ++panel) {
+  for (int64_t panel = slice.begin(cut.panels); panel < slice.end(cut.panels); ++panel) {
     const int64_t first = cut.begin(panel), here = cut.columns_of(panel);
     const int64_t width = cut.vectors_of(panel) * L;
     T* packed_panel = packed + panel_depth * first;

@@ -68,6 +68,14 @@ struct VectorMath {
     return divide<T>(expm1, expm1 + constant(2));
   }
 
+  static ROTCELL_INLINE Value hard_sigmoid(Value x) {
+    return clamp<T>(x * constant(0.2) + constant(0.5), T(0), T(1));
+  }
+  static ROTCELL_INLINE Value hard_sigmoid_slope(Value s) {
+    const Bits<T> flat = (s <= constant(0)) | (s >= constant(1));
+    return flat ? constant(0) : constant(0.2);
+  }
+
   // Exact at s = 0: sin 0 = 0 and cos 0 = 1, so a rotation that is off changes nothing.
   static ROTCELL_INLINE void sincos_turns(Value s, Value& sin, Value& cos) {
     const Value shifted = (s + s) + constant(C::round_shift);

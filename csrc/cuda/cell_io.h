@@ -1,8 +1,8 @@
 // Between memory and a cell: one thread's pair of units of one row of the batch.
 #pragma once
 
-#include "cells/rot_gru.h"
-#include "cells/rot_lstm.h"
+#include "cells/list.h"
+#include "cuda/cell_rows.h"
 #include "cuda/device_math.h"
 
 namespace rotcell::cuda {
@@ -37,68 +37,134 @@ ROTCELL_DEVICE void store_pair(const PairOfUnits& units, T* row, const Pair<Comp
   units.write(0, pair, [&](int64_t i, Compute<T> value) { row[i] = to_storage<T>(value); });
 }
 
+template <class Cell, class A>
+using Gates = GateValues<Cell, DeviceMath<A>>;
+
 // The value an angle has where there is none.
 struct MissingAngle {
   static constexpr double kPreactivation = -INFINITY;
   static constexpr double kActivation = 0;
 };
 
-// The gates of a RotLSTM from value(row of the weights).
-template <class A, class Value>
-ROTCELL_DEVICE typename RotLstmCell<DeviceMath<A>>::Gates read_lstm_gates(const PairOfUnits& units,
-                                                                          double missing_angle,
-                                                                          Value value) {
-  using Rows = RotLstmRows;
-  const auto gate = [&](Rows::Gate which) {
-    return units.read<A>(Rows::offset(which, units.hidden), value);
+// The gates and angles of a cell that some condition names: which(product, stage) -> bool.
+template <class Cell, class A, class Which>
+struct GateSelection {
+  static constexpr bool kTurns = Cell::Rotation::kHasAngles && Which{}(0, Cell::kRotationStage);
+
+  // From value(row of the weights).
+  template <class Value>
+  static ROTCELL_DEVICE void read(const PairOfUnits& units, double missing_angle,
+                                  Gates<Cell, A>& gates, Value value) {
+    for_gates<Cell>([&](auto gate) {
+      constexpr int kGate = decltype(gate)::value;
+      if constexpr (Which{}(Cell::product(kGate), Cell::stage(kGate))) {
+        gates[kGate] = units.read<A>(CellRows<Cell>::offset(kGate, units.hidden), value);
+      }
+    });
+    if constexpr (kTurns) {
+      gates.turns = units.whole() ? value(CellRows<Cell>::angles(units.hidden) + units.angle())
+                                  : static_cast<A>(missing_angle);
+    }
+  }
+
+  // store(row of the weights, value)
+  template <class Store>
+  static ROTCELL_DEVICE void write(const PairOfUnits& units, const Gates<Cell, A>& gates,
+                                   Store store) {
+    for_gates<Cell>([&](auto gate) {
+      constexpr int kGate = decltype(gate)::value;
+      if constexpr (Which{}(Cell::product(kGate), Cell::stage(kGate))) {
+        units.write(CellRows<Cell>::offset(kGate, units.hidden), gates[kGate], store);
+      }
+    });
+    if constexpr (kTurns) {
+      if (units.whole()) {
+        store(CellRows<Cell>::angles(units.hidden) + units.angle(), gates.turns);
+      }
+    }
+  }
+};
+
+namespace detail {
+struct Every {
+  ROTCELL_INLINE constexpr bool operator()(int, int) const { return true; }
+};
+template <int S>
+struct UsedBy {
+  ROTCELL_INLINE constexpr bool operator()(int, int stage) const { return stage == S; }
+};
+template <int P>
+struct MadeBy {
+  ROTCELL_INLINE constexpr bool operator()(int product, int) const { return product == P; }
+};
+template <int S>
+struct MadeBefore {
+  ROTCELL_INLINE constexpr bool operator()(int product, int stage) const {
+    return stage == S && product < S;
+  }
+};
+template <int P>
+struct UsedAfter {
+  ROTCELL_INLINE constexpr bool operator()(int product, int stage) const {
+    return product == P && stage > P;
+  }
+};
+}  // namespace detail
+
+template <class Cell, class A>
+using AllGates = GateSelection<Cell, A, detail::Every>;
+// Those that the maths of stage S uses.
+template <class Cell, class A, int S>
+using StageGates = GateSelection<Cell, A, detail::UsedBy<S>>;
+// Those that product P makes.
+template <class Cell, class A, int P>
+using ProductGates = GateSelection<Cell, A, detail::MadeBy<P>>;
+// Those that wait: used by stage S, but made by an earlier product; made by product P, but used by
+// a later stage.
+template <class Cell, class A, int S>
+using WaitedGates = GateSelection<Cell, A, detail::MadeBefore<S>>;
+template <class Cell, class A, int P>
+using WaitingGates = GateSelection<Cell, A, detail::UsedAfter<P>>;
+
+// Adds what product P gives, result(place in the product's own order), to its preactivations. The
+// units are those of the block that made the product.
+template <int P, class Cell, class A, class Result>
+ROTCELL_DEVICE void add_product(const PairOfUnits& units, Gates<Cell, A>& gates, Result result) {
+  using Rows = ProductRows<Cell, P>;
+  for_gates<Cell>([&](auto gate) {
+    constexpr int kGate = decltype(gate)::value;
+    if constexpr (Cell::product(kGate) == P) {
+      gates[kGate] = gates[kGate] + units.read<A>(Rows::place(kGate, units.hidden), result);
+    }
+  });
+  if constexpr (Rows::kHasAngles) {
+    if (units.whole()) gates.turns += result(Rows::angles(units.hidden) + units.angle());
+  }
+}
+
+// store(place in product P's own order, row of the weights, value) for gates of stage S that the
+// product makes: gradients on their way back into it.
+template <int P, int S, class Cell, class A, class Store>
+ROTCELL_DEVICE void write_product(const PairOfUnits& units, const Gates<Cell, A>& gates,
+                                  Store store) {
+  using Rows = ProductRows<Cell, P>;
+  const auto shifted = [&](int64_t place, int64_t row) {
+    return [&store, place, row](int64_t i, A value) { store(place + i, row + i, value); };
   };
-  return {gate(Rows::kInput), gate(Rows::kForget), gate(Rows::kCandidate), gate(Rows::kOutput),
-          units.whole() ? value(Rows::angles(units.hidden) + units.angle())
-                        : static_cast<A>(missing_angle)};
-}
-
-template <class Gates>
-ROTCELL_DEVICE Gates sum_of_gates(const Gates& x, const Gates& y) {
-  return {x.i + y.i, x.f + y.f, x.g + y.g, x.o + y.o, x.rot + y.rot};
-}
-
-template <class A, class Store>
-ROTCELL_DEVICE void write_lstm_gates(const PairOfUnits& units,
-                                     const typename RotLstmCell<DeviceMath<A>>::Gates& gates,
-                                     Store store) {
-  using Rows = RotLstmRows;
-  const auto gate = [&](Rows::Gate which, const Pair<A>& pair) {
-    units.write(Rows::offset(which, units.hidden), pair, store);
-  };
-  gate(Rows::kInput, gates.i);
-  gate(Rows::kForget, gates.f);
-  gate(Rows::kCandidate, gates.g);
-  gate(Rows::kOutput, gates.o);
-  if (units.whole()) store(Rows::angles(units.hidden) + units.angle(), gates.rot);
-}
-
-// One gate of a RotGRU.
-template <class A, class Value>
-ROTCELL_DEVICE Pair<A> read_gru_gate(const PairOfUnits& units, RotGruRows::Gate which,
-                                     Value value) {
-  return units.read<A>(RotGruRows::offset(which, units.hidden), value);
-}
-
-template <class A, class Store>
-ROTCELL_DEVICE void write_gru_gate(const PairOfUnits& units, RotGruRows::Gate which,
-                                   const Pair<A>& pair, Store store) {
-  units.write(RotGruRows::offset(which, units.hidden), pair, store);
-}
-
-template <class A, class Value>
-ROTCELL_DEVICE A read_gru_angle(const PairOfUnits& units, double missing_angle, Value value) {
-  return units.whole() ? value(RotGruRows::angles(units.hidden) + units.angle())
-                       : static_cast<A>(missing_angle);
-}
-
-template <class A, class Store>
-ROTCELL_DEVICE void write_gru_angle(const PairOfUnits& units, A angle, Store store) {
-  if (units.whole()) store(RotGruRows::angles(units.hidden) + units.angle(), angle);
+  for_gates<Cell>([&](auto gate) {
+    constexpr int kGate = decltype(gate)::value;
+    if constexpr (Cell::product(kGate) == P && Cell::stage(kGate) == S) {
+      units.write(
+          0, gates[kGate],
+          shifted(Rows::place(kGate, units.hidden), CellRows<Cell>::offset(kGate, units.hidden)));
+    }
+  });
+  if constexpr (Rows::kHasAngles && Cell::kRotationStage == S) {
+    if (units.whole()) {
+      shifted(Rows::angles(units.hidden), CellRows<Cell>::angles(units.hidden))(units.angle(),
+                                                                                gates.turns);
+    }
+  }
 }
 
 }  // namespace rotcell::cuda

@@ -9,7 +9,7 @@ namespace rotcell::cuda {
 
 // 16 bytes, loaded and stored at once.
 template <class T>
-struct alignas(Tiles::kChunkBytes) Chunk {
+struct alignas(Tiles::kChunkBytes) WeightChunk {
   static constexpr int kElements = Tiles::kChunkBytes / sizeof(T);
   T elements[kElements];
 };
@@ -23,14 +23,14 @@ class ChunkedProduct {
   using A = Compute<T>;
   using Matrix = ChunkedMatrix;
 
-  // element(row, column) is asked for inside the matrix only.
+  // Brings the matrix on chip; element(row, column) is asked for inside it only.
   template <class Element>
-  ROTCELL_DEVICE ChunkedProduct(const Matrix& matrix, unsigned char* shared, Element element)
-      : matrix_(matrix),
-        slice_(static_cast<int>(threadIdx.x) / matrix.rows),
-        row_(static_cast<int>(threadIdx.x) % matrix.rows),
-        has_work_(slice_ < matrix.slices),
-        in_shared_(reinterpret_cast<Chunk<T>*>(shared)) {
+  ROTCELL_DEVICE void load(const Matrix& matrix, unsigned char* shared, Element element) {
+    matrix_ = matrix;
+    slice_ = static_cast<int>(threadIdx.x) / matrix.rows;
+    row_ = static_cast<int>(threadIdx.x) % matrix.rows;
+    has_work_ = slice_ < matrix.slices;
+    in_shared_ = reinterpret_cast<WeightChunk<T>*>(shared);
     if (!has_work_) return;
     const int count = matrix_.chunks_per_slice();
 #pragma unroll
@@ -50,7 +50,7 @@ class ChunkedProduct {
   ROTCELL_DEVICE void accumulate(const T* rows, int stride, int begin, int end) {
     if (!has_work_) return;
     const int granule = matrix_.granule(), first = begin / granule, last = end / granule;
-    const T* operand = rows + slice_ * Chunk<T>::kElements;
+    const T* operand = rows + slice_ * WeightChunk<T>::kElements;
 #pragma unroll
     for (int i = 0; i < kRegisterChunks; ++i) {
       if (i < last) add(in_registers_[i], operand + i * granule, stride);
@@ -83,28 +83,28 @@ class ChunkedProduct {
   // Unrolled further, what is loaded for all rows would not fit the registers.
   static constexpr int kUnrolled = sizeof(T) == 2 ? 1 : 2;
 
-  ROTCELL_DEVICE Chunk<T>& shared_chunk(int i) const {
+  ROTCELL_DEVICE WeightChunk<T>& shared_chunk(int i) const {
     return in_shared_[((i - kRegisterChunks) * matrix_.slices + slice_) * matrix_.rows + row_];
   }
 
   template <class Element>
-  ROTCELL_DEVICE Chunk<T> gathered(int i, Element element) const {
-    Chunk<T> chunk;
-    const int column = (i * matrix_.slices + slice_) * Chunk<T>::kElements;
+  ROTCELL_DEVICE WeightChunk<T> gathered(int i, Element element) const {
+    WeightChunk<T> chunk;
+    const int column = (i * matrix_.slices + slice_) * WeightChunk<T>::kElements;
 #pragma unroll
-    for (int e = 0; e < Chunk<T>::kElements; ++e) {
+    for (int e = 0; e < WeightChunk<T>::kElements; ++e) {
       chunk.elements[e] =
           column + e < matrix_.depth ? element(row_, column + e) : to_storage<T>(A(0));
     }
     return chunk;
   }
 
-  ROTCELL_DEVICE void add(const Chunk<T>& weights, const T* operand, int stride) {
+  ROTCELL_DEVICE void add(const WeightChunk<T>& weights, const T* operand, int stride) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const Chunk<T> values = *reinterpret_cast<const Chunk<T>*>(operand + r * stride);
+      const WeightChunk<T> values = *reinterpret_cast<const WeightChunk<T>*>(operand + r * stride);
 #pragma unroll
-      for (int e = 0; e < Chunk<T>::kElements; ++e) {
+      for (int e = 0; e < WeightChunk<T>::kElements; ++e) {
         sums_[r] += to_compute(weights.elements[e]) * to_compute(values.elements[e]);
       }
     }
@@ -114,8 +114,8 @@ class ChunkedProduct {
   int slice_;
   int row_;
   bool has_work_;
-  Chunk<T>* in_shared_;
-  Chunk<T> in_registers_[kRegisterChunks > 0 ? kRegisterChunks : 1];
+  WeightChunk<T>* in_shared_;
+  WeightChunk<T> in_registers_[kRegisterChunks > 0 ? kRegisterChunks : 1];
   A sums_[kRows];
 };
 

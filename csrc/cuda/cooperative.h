@@ -1,13 +1,13 @@
-// What the cooperative kernels of both cells share. A block has the weights of its units on chip
-// and works on all rows of the batch, 16 at a time; what other blocks made of a step is read from
-// global memory after a grid barrier.
+// What the cooperative kernels share. A block has the weights of its units on chip and works on all
+// rows of the batch, 16 at a time; what other blocks made of a step is read from global memory
+// after a grid barrier.
 #pragma once
 
+#include "cells/steps.h"
 #include "cuda/cell_io.h"
 #include "cuda/chunked_product.h"
 #include "cuda/kernels.h"
 #include "cuda/launchers.h"
-#include "cuda/sequence_steps.h"
 #include "cuda/tensor_product.h"
 
 namespace rotcell::cuda {
@@ -28,15 +28,17 @@ struct UnitGroup {
   int units;
   int hidden;
 
-  // The weights' row of a place in the block's own order: `gates` gates of all units, then the
-  // angles. Negative if the block has no such unit.
-  ROTCELL_DEVICE int64_t weight_row(int place, int gates, int64_t angles) const {
-    if (place < gates * units) {
-      const int unit = first + place % units;
-      return unit < hidden ? int64_t{1} * (place / units) * hidden + unit : -1;
+  // The row of the weights at a place of product P, whose rows are in the block's own order.
+  // Negative if the block has no such unit.
+  template <class Cell, int P>
+  ROTCELL_DEVICE int64_t weight_row(int place) const {
+    using Rows = ProductRows<Cell, P>;
+    const int position = place / units, unit = first + place % units;
+    if (position < Rows::kGates) {
+      return unit < hidden ? CellRows<Cell>::offset(Rows::gate_at(position), hidden) + unit : -1;
     }
-    const int angle = first / 2 + place - gates * units;
-    return angle < hidden / 2 ? angles + angle : -1;
+    const int64_t angle = first / 2 + place - Rows::angles(units);
+    return angle < Cell::Rotation::angles(hidden) ? CellRows<Cell>::angles(hidden) + angle : -1;
   }
 
   // A unit of the block by its place, or negative.
@@ -128,28 +130,38 @@ ROTCELL_DEVICE Pair<typename Product::A> block_results(const typename Product::M
       0, [&](int64_t place) { return staged_result(matrix, results, item, place); });
 }
 
-// Launches kernel<Product>, given as kernels(TypeTag<Product>).
+// body(first row) for the tiles of a step's rows.
+template <class Body>
+ROTCELL_DEVICE void for_tiles(int64_t rows, Body body) {
+  for (int64_t tile = 0; tile < rows; tile += Tiles::kCooperativeRows) body(tile);
+}
+
+// Launches kernel<Cell, Product>, given as kernels(TypeTag<Cell>, TypeTag<Product>).
 template <class Params, class Kernels>
 void launch_cooperatively(const char* name, const Request& request, const Plan& plan,
                           const Params& params, Stream stream, Kernels kernels) {
   const Grid grid{static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads),
                   static_cast<size_t>(plan.shared_bytes)};
-  with_storage_type(request.number, [&](auto tag) {
-    using T = typename decltype(tag)::Type;
-    if constexpr (sizeof(T) == 2) {
-      if (plan.tensor_cores) {
-        using Product = TensorProduct<T>;
-        return launch_cooperative(
-            name, kernels(TypeTag<Product>{}), grid, stream,
-            Cooperative<Params, Product>{params, plan.units_per_block,
-                                         tensor_layout(request, plan.units_per_block)});
-      }
+  const auto launch_product = [&](auto cell, auto product, const auto& layout) {
+    using Cell = typename decltype(cell)::Type;
+    using Product = typename decltype(product)::Type;
+    launch_cooperative({Cell::kName, name}, kernels(cell, product), grid, stream,
+                       Cooperative<Params, Product>{params, plan.units_per_block, layout});
+  };
+  with_cell(request.cell, [&](auto cell) {
+    if constexpr (decltype(cell)::Type::kCooperative) {
+      with_storage_type(request.number, [&](auto tag) {
+        using T = typename decltype(tag)::Type;
+        if constexpr (sizeof(T) == 2) {
+          if (plan.tensor_cores) {
+            return launch_product(cell, TypeTag<TensorProduct<T>>{},
+                                  tensor_layout(request, plan.units_per_block));
+          }
+        }
+        launch_product(cell, TypeTag<CooperativeProduct<T>>{},
+                       cooperative_layout(request, plan.units_per_block));
+      });
     }
-    using Product = CooperativeProduct<T>;
-    launch_cooperative(
-        name, kernels(TypeTag<Product>{}), grid, stream,
-        Cooperative<Params, Product>{params, plan.units_per_block,
-                                     cooperative_layout(request, plan.units_per_block)});
   });
 }
 

@@ -19,6 +19,9 @@ int attribute(cudaDeviceAttr which, int device) {
   return value;
 }
 
+// Compiled for the same architectures as all the others, to ask about.
+ROTCELL_GLOBAL void probe(int) {}
+
 }  // namespace
 
 DeviceProperties device_properties(int device) {
@@ -26,14 +29,28 @@ DeviceProperties device_properties(int device) {
   static std::map<int, DeviceProperties> known;
   const std::lock_guard lock(mutex);
   if (const auto found = known.find(device); found != known.end()) return found->second;
-  const DeviceProperties properties{attribute(cudaDevAttrComputeCapabilityMajor, device) * 10 +
-                                        attribute(cudaDevAttrComputeCapabilityMinor, device),
-                                    attribute(cudaDevAttrMultiProcessorCount, device),
-                                    attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-                                    attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, device),
-                                    attribute(cudaDevAttrMaxThreadsPerMultiProcessor, device),
-                                    attribute(cudaDevAttrCooperativeLaunch, device) != 0};
+  const DeviceProperties properties{
+      .compute_capability = attribute(cudaDevAttrComputeCapabilityMajor, device) * 10 +
+                            attribute(cudaDevAttrComputeCapabilityMinor, device),
+      .multiprocessors = attribute(cudaDevAttrMultiProcessorCount, device),
+      .shared_bytes_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+      .shared_bytes_per_multiprocessor =
+          attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, device),
+      .threads_per_multiprocessor = attribute(cudaDevAttrMaxThreadsPerMultiProcessor, device),
+      .cooperative_launch = attribute(cudaDevAttrCooperativeLaunch, device) != 0};
   return known.emplace(device, properties).first->second;
+}
+
+bool has_kernels(int device) {
+  int current = 0;
+  cudaFuncAttributes attributes;
+  const bool found = cudaGetDevice(&current) == cudaSuccess &&
+                     cudaSetDevice(device) == cudaSuccess &&
+                     cudaFuncGetAttributes(&attributes, probe) == cudaSuccess;
+  cudaGetLastError();  // a no is an answer, not an error
+  cudaSetDevice(current);
+  cudaGetLastError();
+  return found;
 }
 
 }  // namespace rotcell::cuda

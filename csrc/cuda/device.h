@@ -17,4 +17,8 @@ struct DeviceProperties {
 // Of a device of this machine, by its index.
 DeviceProperties device_properties(int device);
 
+// Whether the kernels of this build run on it: those of another architecture, or without PTX that
+// the driver could compile for it, do not.
+bool has_kernels(int device);
+
 }  // namespace rotcell::cuda

@@ -47,6 +47,12 @@ struct DeviceMath<float> {
   static ROTCELL_DEVICE float constant(double x) { return static_cast<float>(x); }
   static ROTCELL_DEVICE float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
   static ROTCELL_DEVICE float tanh(float x) { return tanhf(x); }
+  // A NaN stays one.
+  static ROTCELL_DEVICE float hard_sigmoid(float x) {
+    const float line = 0.2f * x + 0.5f;
+    return line < 0 ? 0 : line > 1 ? 1 : line;
+  }
+  static ROTCELL_DEVICE float hard_sigmoid_slope(float s) { return s <= 0 || s >= 1 ? 0 : 0.2f; }
   static ROTCELL_DEVICE void sincos_turns(float s, float& sin, float& cos) {
     sincospif(2.0f * s, &sin, &cos);
   }
@@ -58,6 +64,12 @@ struct DeviceMath<double> {
   static ROTCELL_DEVICE double constant(double x) { return x; }
   static ROTCELL_DEVICE double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
   static ROTCELL_DEVICE double tanh(double x) { return ::tanh(x); }
+  // A NaN stays one.
+  static ROTCELL_DEVICE double hard_sigmoid(double x) {
+    const double line = 0.2 * x + 0.5;
+    return line < 0 ? 0 : line > 1 ? 1 : line;
+  }
+  static ROTCELL_DEVICE double hard_sigmoid_slope(double s) { return s <= 0 || s >= 1 ? 0 : 0.2; }
   static ROTCELL_DEVICE void sincos_turns(double s, double& sin, double& cos) {
     sincospi(2.0 * s, &sin, &cos);
   }

@@ -1,6 +1,7 @@
-// From the number type known at run time to a kernel's template argument.
+// From what is known at run time to a kernel's template arguments.
 #pragma once
 
+#include "cells/list.h"
 #include "cuda/numbers.h"
 #include "cuda/platform.h"
 
@@ -24,6 +25,16 @@ void with_storage_type(Number number, Body body) {
     case Number::kBFloat16:
       return body(TypeTag<__nv_bfloat16>{});
   }
+}
+
+// Calls body(TypeTag<Cell>) with the cell at this place of the list.
+template <class Body>
+void with_cell(CellIndex cell, Body body) {
+  CellIndex place = 0;
+  for_cells([&](auto* type) {
+    using Cell = std::remove_pointer_t<decltype(type)>;
+    if (place++ == cell) body(TypeTag<Cell>{});
+  });
 }
 
 }  // namespace rotcell::cuda

@@ -11,11 +11,39 @@ int as_int(int64_t size) { return static_cast<int>(size); }
 // Sizes beyond this overflow nothing but fit no chip.
 constexpr int64_t kLargestOnChip = 1 << 14;
 
+// The matrices of a step's products, for a block that owns `units` of the layer's units: forward
+// all rows of its units, backward all columns. matrix(rows, depth) makes one.
+template <class Matrix, class Make>
+PerProduct<Matrix> matrices_of(const Request& request, int units, Make make) {
+  const CellDescription& cell = kCells[request.cell];
+  PerProduct<Matrix> matrices;
+  for (int product = 0; product < kMostStages; ++product) {
+    const auto rows = [&](int64_t of_units) {
+      return product < cell.stages ? as_int(cell.rows_of_product(product, of_units)) : 0;
+    };
+    const int hidden = as_int(request.hidden);
+    if (product >= cell.stages) {
+      matrices[product] = make(0, 0);
+    } else if (request.pass == Pass::kForward) {
+      matrices[product] = make(rows(units), hidden);
+    } else {
+      matrices[product] = make(units, rows(hidden));
+    }
+  }
+  return matrices;
+}
+
 template <class Matrix>
-SharedLayout<Matrix> staged_layout(const Request& request, const Matrix& first,
-                                   const Matrix& second) {
-  return SharedLayout<Matrix>::of(first, second, Tiles::kStagedBytes, Tiles::kCooperativeRows,
+SharedLayout<Matrix> staged_layout(const Request& request, const PerProduct<Matrix>& matrices) {
+  return SharedLayout<Matrix>::of(matrices, Tiles::kStagedBytes, Tiles::kCooperativeRows,
                                   storage_bytes(request.number), compute_bytes(request.number));
+}
+
+template <class Matrix>
+int most_threads(const PerProduct<Matrix>& matrices) {
+  int most = 0;
+  for (const Matrix& matrix : matrices.of) most = std::max(most, matrix.threads());
+  return most;
 }
 
 bool has_tensor_cores(Number number, const DeviceProperties& device) {
@@ -27,14 +55,16 @@ std::optional<Plan> plan_resident(const Request& request, const DeviceProperties
   const auto try_rows = [&](int rows) -> std::optional<Plan> {
     const SharedLayout<ChunkedMatrix> layout = resident_layout(request, rows);
     const int pairs = divide_up(as_int(request.hidden), 2);
-    const int threads = round_up(
-        std::max({layout.first.threads(), layout.second.threads(), rows * pairs}), Tiles::kWarp);
+    const int threads = round_up(std::max(most_threads(layout.matrix), rows * pairs), Tiles::kWarp);
     if (layout.total > device.shared_bytes_per_block ||
         threads > Tiles::resident_threads(storage_bytes(request.number), rows)) {
       return {};
     }
-    return Plan{Path::kResident, rows,        0, false, (request.batch + rows - 1) / rows,
-                threads,         layout.total};
+    return Plan{.path = Path::kResident,
+                .rows_per_block = rows,
+                .blocks = (request.batch + rows - 1) / rows,
+                .threads = threads,
+                .shared_bytes = layout.total};
   };
   const std::optional<Plan> one_row = try_rows(1);
   if (!one_row || one_row->blocks <= device.multiprocessors) return one_row;
@@ -48,60 +78,63 @@ std::optional<Plan> plan_cooperative(const Request& request, const DevicePropert
   const int even_share = round_up(divide_up(hidden, device.multiprocessors), 2);
   const auto plan = [&](int units, int64_t bytes, int threads, bool tensor) -> std::optional<Plan> {
     if (bytes > device.shared_bytes_per_block || threads > Tiles::kCooperativeThreads) return {};
-    return Plan{Path::kCooperative,         0,    units, tensor, divide_up(hidden, units),
-                Tiles::kCooperativeThreads, bytes};
+    return Plan{.path = Path::kCooperative,
+                .units_per_block = units,
+                .tensor_cores = tensor,
+                .blocks = divide_up(hidden, units),
+                .threads = Tiles::kCooperativeThreads,
+                .shared_bytes = bytes};
   };
   if (has_tensor_cores(request.number, device)) {
     // Backward has a row a unit, and a tile has 16.
     const int multiple = request.pass == Pass::kForward ? 2 : Tiles::kTensorSide;
     const int units = round_up(even_share, multiple);
     const SharedLayout<TensorMatrix> layout = tensor_layout(request, units);
-    const int threads = std::max(layout.first.threads(), layout.second.threads());
-    if (const auto found = plan(units, layout.total, threads, true)) return found;
+    if (const auto found = plan(units, layout.total, most_threads(layout.matrix), true)) {
+      return found;
+    }
   }
   const SharedLayout<ChunkedMatrix> layout = cooperative_layout(request, even_share);
-  const int threads = std::max(layout.first.threads(), layout.second.threads());
-  return plan(even_share, layout.total, threads, false);
+  return plan(even_share, layout.total, most_threads(layout.matrix), false);
 }
 
 }  // namespace
 
 SharedLayout<ChunkedMatrix> resident_layout(const Request& request, int rows_per_block) {
-  const int hidden = as_int(request.hidden), bytes = storage_bytes(request.number);
-  const auto products = StepProducts::of(request.cell, request.pass, hidden, hidden);
-  const auto matrix = [&](const MatrixSize& size) {
-    return ChunkedMatrix::sliced(size.rows, size.depth, bytes,
-                                 Tiles::resident_threads(bytes, rows_per_block),
-                                 Tiles::register_chunks(request.cell, bytes));
-  };
-  return SharedLayout<ChunkedMatrix>::of(matrix(products.first), matrix(products.second), 0,
-                                         rows_per_block, bytes, compute_bytes(request.number));
+  const int bytes = storage_bytes(request.number);
+  const int registers = Tiles::register_chunks(kCells[request.cell].stages, bytes);
+  const auto matrices =
+      matrices_of<ChunkedMatrix>(request, as_int(request.hidden), [&](int rows, int depth) {
+        return ChunkedMatrix::sliced(rows, depth, bytes,
+                                     Tiles::resident_threads(bytes, rows_per_block), registers);
+      });
+  return SharedLayout<ChunkedMatrix>::of(matrices, 0, rows_per_block, bytes,
+                                         compute_bytes(request.number));
 }
 
 SharedLayout<ChunkedMatrix> cooperative_layout(const Request& request, int units_per_block) {
-  const auto products =
-      StepProducts::of(request.cell, request.pass, units_per_block, as_int(request.hidden));
-  const auto matrix = [&](const MatrixSize& size) {
-    return ChunkedMatrix::sliced(size.rows, size.depth, storage_bytes(request.number),
+  const auto matrix = [&](int rows, int depth) {
+    return ChunkedMatrix::sliced(rows, depth, storage_bytes(request.number),
                                  Tiles::kCooperativeThreads, 0);
   };
-  return staged_layout(request, matrix(products.first), matrix(products.second));
+  return staged_layout(request, matrices_of<ChunkedMatrix>(request, units_per_block, matrix));
 }
 
 SharedLayout<TensorMatrix> tensor_layout(const Request& request, int units_per_block) {
-  const auto products =
-      StepProducts::of(request.cell, request.pass, units_per_block, as_int(request.hidden));
-  const auto matrix = [&](const MatrixSize& size) {
-    return TensorMatrix::sliced(size.rows, size.depth, Tiles::kCooperativeThreads);
+  const auto matrix = [](int rows, int depth) {
+    return TensorMatrix::sliced(rows, depth, Tiles::kCooperativeThreads);
   };
-  return staged_layout(request, matrix(products.first), matrix(products.second));
+  return staged_layout(request, matrices_of<TensorMatrix>(request, units_per_block, matrix));
 }
 
 std::optional<Plan> plan_path(Path path, const Request& request, const DeviceProperties& device) {
-  if (path == Path::kStepwise) return Plan{Path::kStepwise, 0, 0, false, 0, 0, 0};
+  const CellDescription& cell = kCells[request.cell];
+  if (path == Path::kStepwise) return Plan{.path = Path::kStepwise};
   if (request.projection || request.hidden == 0 || request.hidden > kLargestOnChip) return {};
-  return path == Path::kResident ? plan_resident(request, device)
-                                 : plan_cooperative(request, device);
+  if (path == Path::kResident) {
+    return cell.resident ? plan_resident(request, device) : std::nullopt;
+  }
+  return cell.cooperative ? plan_cooperative(request, device) : std::nullopt;
 }
 
 Plan choose_plan(const Request& request, const DeviceProperties& device) {
@@ -110,6 +143,10 @@ Plan choose_plan(const Request& request, const DeviceProperties& device) {
   constexpr int64_t kResidentWaves = 4;
   constexpr int64_t kTensorBatch = 128;
   constexpr int64_t kCooperativeElements = 1 << 13;
+  // On the way back few blocks have a long depth to stage for each tile of rows, and the launches
+  // of a stepwise step cost less than the second tile. That is so for the half types with and
+  // without tensor cores.
+  constexpr int64_t kHalfBackwardBatch = Tiles::kCooperativeRows;
   // Below this, bringing the weights on chip does not pay.
   constexpr int64_t kCooperativeSteps = 3;
   if (const auto plan = plan_path(Path::kResident, request, device);
@@ -120,7 +157,9 @@ Plan choose_plan(const Request& request, const DeviceProperties& device) {
       plan && request.steps >= kCooperativeSteps) {
     const int64_t tiles = (request.batch + Tiles::kCooperativeRows - 1) / Tiles::kCooperativeRows;
     const int64_t elements = tiles * Tiles::kCooperativeRows * request.hidden;
-    if (plan->tensor_cores ? request.batch <= kTensorBatch : elements <= kCooperativeElements) {
+    const bool half_backward = is_half(request.number) && request.pass == Pass::kBackward;
+    if ((!half_backward || request.batch <= kHalfBackwardBatch) &&
+        (plan->tensor_cores ? request.batch <= kTensorBatch : elements <= kCooperativeElements)) {
       return *plan;
     }
   }

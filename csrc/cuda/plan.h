@@ -17,7 +17,7 @@ enum class Path {
 };
 
 struct Request {
-  Cell cell;
+  CellIndex cell;
   Pass pass;
   int64_t hidden, batch, steps;
   Number number;
@@ -27,12 +27,12 @@ struct Request {
 struct Plan {
   Path path;
   // What follows is of the resident and the cooperative path.
-  int rows_per_block;   // resident: rows of the batch
-  int units_per_block;  // cooperative
-  bool tensor_cores;
-  int64_t blocks;
-  int threads;
-  int64_t shared_bytes;
+  int rows_per_block = 0;   // resident: rows of the batch
+  int units_per_block = 0;  // cooperative
+  bool tensor_cores = false;
+  int64_t blocks = 0;
+  int threads = 0;
+  int64_t shared_bytes = 0;
 };
 
 // What the path would be like, whether or not it is the fastest; nothing if it cannot run there.

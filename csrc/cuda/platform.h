@@ -1,7 +1,9 @@
 // The one header between the kernels and what runs them: a GPU (nvcc) or, for tests, csrc/simt.
 //
 //   Stream, Grid                          stream.h, grid.h
-//   launch, launch_cooperative            run a kernel, which takes one parameter struct by value
+//   launch, launch_cooperative            run a kernel, which takes one parameter struct by value;
+//                                         the second throws LaunchRefused if the blocks do not fit
+//                                         the device at once
 //   blocks_per_multiprocessor             how many blocks fit; 0 if not even one does
 //   ROTCELL_GLOBAL, ROTCELL_DEVICE, ROTCELL_LAUNCH_BOUNDS(threads)
 //   ROTCELL_SHARED(T, name)               T* name: the dynamic shared memory, aligned to 128 bytes

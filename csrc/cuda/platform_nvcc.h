@@ -30,32 +30,26 @@ inline cudaError_t allow_shared_bytes(const void* kernel, size_t bytes) {
 }
 
 template <class Params, class Launcher>
-void launch_with(Launcher launcher, const char* name, void (*kernel)(Params), const Grid& grid,
-                 Stream stream, const Params& params) {
-  if (grid.blocks == 0) return;
+cudaError_t launch_with(Launcher launcher, void (*kernel)(Params), const Grid& grid, Stream stream,
+                        const Params& params) {
   const void* function = reinterpret_cast<const void*>(kernel);
   void* arguments[] = {const_cast<Params*>(&params)};
   cudaError_t error = allow_shared_bytes(function, grid.shared_bytes);
   if (error == cudaSuccess)
     error = launcher(function, dim3(grid.blocks), dim3(grid.threads), arguments, grid.shared_bytes,
                      stream);
-  if (error == cudaSuccess) return;
-  cudaGetLastError();  // reported here: the next one to ask shall not find it again
-  launch_failed(name, grid, cudaGetErrorString(error));
+  // Told by the caller: the next one to ask shall not find it again.
+  if (error != cudaSuccess) cudaGetLastError();
+  return error;
 }
 
 template <class Params>
-void launch(const char* name, void (*kernel)(Params), const Grid& grid, Stream stream,
+void launch(const KernelName& name, void (*kernel)(Params), const Grid& grid, Stream stream,
             const Params& params) {
+  if (grid.blocks == 0) return;
   const auto launcher = [](auto... arguments) { return cudaLaunchKernel(arguments...); };
-  launch_with(launcher, name, kernel, grid, stream, params);
-}
-
-template <class Params>
-void launch_cooperative(const char* name, void (*kernel)(Params), const Grid& grid, Stream stream,
-                        const Params& params) {
-  const auto launcher = [](auto... arguments) { return cudaLaunchCooperativeKernel(arguments...); };
-  launch_with(launcher, name, kernel, grid, stream, params);
+  const cudaError_t error = launch_with(launcher, kernel, grid, stream, params);
+  if (error != cudaSuccess) launch_failed(name, grid, cudaGetErrorString(error));
 }
 
 template <class Params>
@@ -69,6 +63,31 @@ int blocks_per_multiprocessor(void (*kernel)(Params), unsigned threads, size_t s
   if (error == cudaSuccess) return blocks;
   cudaGetLastError();  // a size that does not fit at all is an answer, not an error
   return 0;
+}
+
+// Multiprocessors of the current device; 0 if it does not tell.
+inline int64_t multiprocessors() {
+  int device = 0, count = 0;
+  if (cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess)
+    return count;
+  cudaGetLastError();
+  return 0;
+}
+
+template <class Params>
+void launch_cooperative(const KernelName& name, void (*kernel)(Params), const Grid& grid,
+                        Stream stream, const Params& params) {
+  if (grid.blocks == 0) return;
+  const int64_t at_once =
+      multiprocessors() * blocks_per_multiprocessor(kernel, grid.threads, grid.shared_bytes);
+  if (at_once < grid.blocks) launch_refused(name, grid, at_once);
+  const auto launcher = [](auto... arguments) { return cudaLaunchCooperativeKernel(arguments...); };
+  const cudaError_t error = launch_with(launcher, kernel, grid, stream, params);
+  // Others may have a part of the device (MPS), or it may be one that cannot at all.
+  if (error == cudaErrorCooperativeLaunchTooLarge || error == cudaErrorNotSupported)
+    launch_failed<LaunchRefused>(name, grid, cudaGetErrorString(error));
+  if (error != cudaSuccess) launch_failed(name, grid, cudaGetErrorString(error));
 }
 
 ROTCELL_DEVICE void block_barrier() { __syncthreads(); }

@@ -1,13 +1,13 @@
-// What the resident kernels of both cells share. A block carries its rows of the batch through all
-// steps; a thread has two roles: its part of the products (ChunkedProduct), and one pair of units
-// of one row, whose state it keeps in registers.
+// What the resident kernels share. A block carries its rows of the batch through all steps; a
+// thread has two roles: its part of the products (ChunkedProduct), and one pair of units of one
+// row, whose state it keeps in registers.
 #pragma once
 
+#include "cells/steps.h"
 #include "cuda/cell_io.h"
 #include "cuda/chunked_product.h"
 #include "cuda/kernels.h"
 #include "cuda/launchers.h"
-#include "cuda/sequence_steps.h"
 
 namespace rotcell::cuda {
 
@@ -17,8 +17,8 @@ struct Resident {
   SharedLayout<ChunkedMatrix> layout;
 };
 
-template <Cell kCell, class T, int kRows>
-using ResidentProduct = ChunkedProduct<T, kRows, Tiles::register_chunks(kCell, sizeof(T))>;
+template <class Cell, class T, int kRows>
+using ResidentProduct = ChunkedProduct<T, kRows, Tiles::register_chunks(Cell::kStages, sizeof(T))>;
 
 template <class T, int kRows>
 constexpr int resident_threads = Tiles::resident_threads(sizeof(T), kRows);
@@ -48,19 +48,38 @@ ROTCELL_DEVICE void fill_operand(T* operand, int rows, int stride, Value value) 
   }
 }
 
-// Launches kernel<T, rows of a block>, given as kernels(TypeTag<T>, rows as a constant).
+// The product's results with its whole operand, for all threads of the block.
+template <class Product>
+ROTCELL_DEVICE void multiply_resident(Product& product, const ChunkedMatrix& matrix,
+                                      const typename Product::Storage* operand, int staged,
+                                      typename Product::A* results) {
+  product.clear();
+  product.accumulate(operand, staged, 0, matrix.padded_depth());
+  product.store(results);
+  block_barrier();
+}
+
+// Launches kernel<Cell, T, rows of a block>, given as kernels(TypeTag<Cell>, TypeTag<T>, rows as a
+// constant).
 template <class Params, class Kernels>
 void launch_resident(const char* name, const Request& request, const Plan& plan,
                      const Params& params, Stream stream, Kernels kernels) {
   const Resident<Params> resident{params, resident_layout(request, plan.rows_per_block)};
   const Grid grid{static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads),
                   static_cast<size_t>(plan.shared_bytes)};
-  with_storage_type(request.number, [&](auto tag) {
-    if (plan.rows_per_block == 1) {
-      launch(name, kernels(tag, std::integral_constant<int, 1>{}), grid, stream, resident);
-    } else {
-      launch(name, kernels(tag, std::integral_constant<int, Tiles::kResidentRows>{}), grid, stream,
-             resident);
+  with_cell(request.cell, [&](auto cell) {
+    using Cell = typename decltype(cell)::Type;
+    if constexpr (Cell::kResident) {
+      with_storage_type(request.number, [&](auto tag) {
+        const auto launch_rows = [&](auto rows) {
+          launch({Cell::kName, name}, kernels(cell, tag, rows), grid, stream, resident);
+        };
+        if (plan.rows_per_block == 1) {
+          launch_rows(std::integral_constant<int, 1>{});
+        } else {
+          launch_rows(std::integral_constant<int, Tiles::kResidentRows>{});
+        }
+      });
     }
   });
 }

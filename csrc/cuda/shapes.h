@@ -4,14 +4,27 @@
 
 #include <cstdint>
 
-#include "cells/portable.h"
-#include "cells/rot_gru.h"
-#include "cells/rot_lstm.h"
+#include "cells/list.h"
 
 namespace rotcell::cuda {
 
-enum class Cell { kRotLstm, kRotGru };
 enum class Pass { kForward, kBackward };
+
+// The most stages, so products, that a step of any cell has.
+inline constexpr int kMostStages = [] {
+  int most = 0;
+  for (const CellDescription& cell : kCells) most = cell.stages > most ? cell.stages : most;
+  return most;
+}();
+
+// Something for each product of a step.
+template <class T>
+struct PerProduct {
+  T of[kMostStages];
+
+  ROTCELL_INLINE constexpr T& operator[](int product) { return of[product]; }
+  ROTCELL_INLINE constexpr const T& operator[](int product) const { return of[product]; }
+};
 
 // Constants of all kernels, in one place.
 struct Tiles {
@@ -35,9 +48,9 @@ struct Tiles {
   }
 
   // Chunks of its weights that a thread of a resident block has in registers, for each product of a
-  // step (the GRU has two). A chunk of a half type takes as many more registers to convert.
-  static ROTCELL_INLINE constexpr int register_chunks(Cell cell, int element_bytes) {
-    return (cell == Cell::kRotLstm ? 4 : 2) / (element_bytes == 2 ? 2 : 1);
+  // step. A chunk of a half type takes as many more registers to convert.
+  static ROTCELL_INLINE constexpr int register_chunks(int products, int element_bytes) {
+    return 4 / products / (element_bytes == 2 ? 2 : 1);
   }
 
   static_assert(kCooperativeRows == kTensorSide, "rows multiplied at once fill one tile");
@@ -115,73 +128,46 @@ struct TensorMatrix {
   }
 };
 
-struct MatrixSize {
-  int rows;
-  int depth;
-};
-
-// The recurrent products of a step, for a block that owns `units` of `hidden` units. Forward, the
-// GRU's first product has the rows of all gates but the candidate's, its second those; backward it
-// is the other way round. The LSTM has one product.
-struct StepProducts {
-  MatrixSize first;
-  MatrixSize second;
-
-  static ROTCELL_INLINE constexpr int memory_rows(int units) { return 2 * units + units / 2; }
-
-  static constexpr StepProducts of(Cell cell, Pass pass, int units, int hidden) {
-    if (cell == Cell::kRotLstm) {
-      const auto gate_rows = [](int count) { return static_cast<int>(RotLstmRows::count(count)); };
-      return pass == Pass::kForward ? StepProducts{{gate_rows(units), hidden}, {0, 0}}
-                                    : StepProducts{{units, gate_rows(hidden)}, {0, 0}};
-    }
-    return pass == Pass::kForward ? StepProducts{{memory_rows(units), hidden}, {units, hidden}}
-                                  : StepProducts{{units, hidden}, {units, memory_rows(hidden)}};
-  }
-};
-
-// Where things stand in the shared memory of a block, in bytes from its start. The weights of the
-// first product stand at its start.
+// Where things stand in the shared memory of a block, in bytes from its start, product by product.
+// A product that a cell does not have is a matrix without rows.
 template <class Matrix>
 struct SharedLayout {
-  Matrix first, second;
-  int first_staged, second_staged;  // elements of an operand's row that are there at once
-  int64_t second_weights;
-  int64_t first_operand;   // T [batch rows, first_staged + padding]
-  int64_t second_operand;  // T [batch rows, second_staged + padding]; may be the same place
-  int64_t results;         // compute type [slices, batch rows, result rows], of either product
+  PerProduct<Matrix> matrix;
+  PerProduct<int> staged;  // elements of an operand's row that are there at once
+  PerProduct<int64_t> weights;
+  PerProduct<int64_t> operand;  // T [batch rows, staged + padding]
+  int64_t results;              // compute type [slices, batch rows, result rows], of any product
   int64_t total;
 
   // Operands are there as a whole, each in its place, if staged_bytes is 0; otherwise about that
-  // many bytes of a row at once, in one place for both.
-  static constexpr SharedLayout of(const Matrix& first, const Matrix& second, int staged_bytes,
+  // many bytes of a row at once, in one place for all.
+  static constexpr SharedLayout of(const PerProduct<Matrix>& matrices, int staged_bytes,
                                    int batch_rows, int element_bytes, int result_bytes) {
-    const auto staged = [&](const Matrix& matrix) {
-      const int granule = matrix.granule(), wished = staged_bytes / element_bytes;
-      return staged_bytes == 0
-                 ? matrix.padded_depth()
-                 : smaller(matrix.padded_depth(), larger(1, wished / granule) * granule);
-    };
-    const auto operand_bytes = [&](const Matrix& matrix) {
-      return matrix.rows == 0 ? 0
-                              : aligned(int64_t{1} * batch_rows * element_bytes *
-                                        (staged(matrix) + matrix.operand_padding()));
-    };
-    const auto result_size = [&](const Matrix& matrix) {
-      return int64_t{1} * matrix.slices * batch_rows * matrix.result_rows() * result_bytes;
-    };
-    SharedLayout layout{first, second, staged(first), staged(second), 0, 0, 0, 0, 0};
-    layout.second_weights = aligned(first.shared_bytes());
-    layout.first_operand = layout.second_weights + aligned(second.shared_bytes());
-    if (staged_bytes == 0) {
-      layout.second_operand = layout.first_operand + operand_bytes(first);
-      layout.results = layout.second_operand + operand_bytes(second);
-    } else {
-      layout.second_operand = layout.first_operand;
-      layout.results =
-          layout.first_operand + larger_of(operand_bytes(first), operand_bytes(second));
+    SharedLayout layout{matrices, {}, {}, {}, 0, 0};
+    int64_t end = 0;
+    for (int i = 0; i < kMostStages; ++i) {
+      layout.weights[i] = end;
+      end += aligned(matrices[i].shared_bytes());
     }
-    layout.total = layout.results + larger_of(result_size(first), result_size(second));
+    int64_t largest_operand = 0, largest_result = 0;
+    for (int i = 0; i < kMostStages; ++i) {
+      const Matrix& matrix = matrices[i];
+      const int granule = matrix.granule(), requested = staged_bytes / element_bytes;
+      layout.staged[i] = staged_bytes == 0 ? matrix.padded_depth()
+                                           : smaller(matrix.padded_depth(),
+                                                     larger(1, requested / granule) * granule);
+      const int64_t operand_bytes = matrix.rows == 0
+                                        ? 0
+                                        : aligned(int64_t{1} * batch_rows * element_bytes *
+                                                  (layout.staged[i] + matrix.operand_padding()));
+      layout.operand[i] = end;
+      if (staged_bytes == 0) end += operand_bytes;
+      largest_operand = larger_of(largest_operand, operand_bytes);
+      largest_result = larger_of(largest_result, int64_t{1} * matrix.slices * batch_rows *
+                                                     matrix.result_rows() * result_bytes);
+    }
+    layout.results = staged_bytes == 0 ? end : end + largest_operand;
+    layout.total = layout.results + largest_result;
     return layout;
   }
 

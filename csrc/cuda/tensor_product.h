@@ -17,8 +17,9 @@ class TensorProduct {
   using Matrix = TensorMatrix;
 
   template <class Element>
-  ROTCELL_DEVICE TensorProduct(const Matrix& matrix, unsigned char* shared, Element element)
-      : matrix_(matrix), weights_(reinterpret_cast<T*>(shared)) {
+  ROTCELL_DEVICE void load(const Matrix& matrix, unsigned char* shared, Element element) {
+    matrix_ = matrix;
+    weights_ = reinterpret_cast<T*>(shared);
     const int tiles = matrix.result_rows() / kSide, warp = static_cast<int>(threadIdx.x) / kWarp;
     tile_ = warp % tiles;
     slice_ = warp / tiles;
@@ -74,7 +75,7 @@ class TensorProduct<__nv_bfloat16> {
   using A = float;
   using Matrix = TensorMatrix;
   template <class Element>
-  ROTCELL_DEVICE TensorProduct(const Matrix&, unsigned char*, Element) {}
+  ROTCELL_DEVICE void load(const Matrix&, unsigned char*, Element) {}
   ROTCELL_DEVICE void clear() {}
   ROTCELL_DEVICE void accumulate(const __nv_bfloat16*, int, int, int) {}
   ROTCELL_DEVICE void store(float*) const {}

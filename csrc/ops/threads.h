@@ -1,48 +1,72 @@
-// How work is shared out among threads.
+// How many threads work, and who does what.
 #pragma once
 
-#include <functional>
+#include <type_traits>
 #include <vector>
 
 #include "cpu/kernels.h"
 
 namespace rotcell::ops {
 
-// Runs body(share) for all shares of a work on this many elements, on as many threads as it is
+// A function that is called before the caller returns: no copy of it is made.
+template <class Signature>
+class FunctionRef;
+template <class Result, class... Arguments>
+class FunctionRef<Result(Arguments...)> {
+ public:
+  template <class Body>
+    requires(!std::is_same_v<std::remove_cvref_t<Body>, FunctionRef>)
+  FunctionRef(const Body& body)  // NOLINT: a conversion is what this is for
+      : body_(&body), call_([](const void* known, Arguments... arguments) -> Result {
+          return (*static_cast<const Body*>(known))(arguments...);
+        }) {}
+
+  Result operator()(Arguments... arguments) const { return call_(body_, arguments...); }
+
+ private:
+  const void* body_;
+  Result (*call_)(const void*, Arguments...);
+};
+
+// Runs an op. In a child made by fork(), the thread that called fork() still believes in OpenMP's
+// threads, which are gone, and would wait for them for ever: there another thread runs it.
+void run_op(FunctionRef<void()> body);
+
+// Runs body(slice) for all slices of a work on this many elements, on as many threads as it is
 // worth.
-void for_shares(int64_t elements, const std::function<void(cpu::Share)>& body);
+void for_slices(int64_t elements, FunctionRef<void(cpu::Slice)> body);
 
 // Runs body(begin, end) on ranges of rows, multiples of row_tile but for the last, likewise.
 void for_row_tiles(int64_t rows, int64_t row_tile, int64_t multiplications_per_row,
-                   const std::function<void(int64_t, int64_t)>& body);
+                   FunctionRef<void(int64_t, int64_t)> body);
+
+// Runs body(position) for the steps of a chunk, whose copies move this many elements, likewise.
+void for_steps(int64_t begin, int64_t end, int64_t elements, FunctionRef<void(int64_t)> body);
+
+// Whether threads may have the same rows, and then different units, of a layer.
+enum class UnitSharing { kAllowed, kNever };
 
 // What decides how many threads work on a layer, and on what.
-struct LayerSizes {
+struct LayerWork {
   int64_t tokens, batch, hidden;
   int64_t weights, weight_bytes;  // how many a step multiplies each row with; bytes of each
   int64_t row_tile, unit_tile;    // of the kernels
-  bool units_can_be_shared;
+  UnitSharing sharing;
 };
 
 // Every thread carries a range of rows through the sequence. With fewer rows than threads, or with
 // few rows and large weights, several threads work on the same rows, each on a range of units.
-class Sharing {
+class ThreadPlan {
  public:
-  explicit Sharing(const LayerSizes& sizes);
+  explicit ThreadPlan(const LayerWork& work);
 
-  // For kernels of type T; sizes are those of a cell's arguments.
-  template <class T, class Sizes>
-  static Sharing of(const Sizes& sizes, bool units_can_be_shared) {
-    const cpu::Kernels<T>& kernels = cpu::kernels<T>();
-    return Sharing({sizes.tokens, sizes.batch, sizes.hidden, sizes.recurrent_weights(), sizeof(T),
-                    kernels.row_tile, kernels.unit_tile, units_can_be_shared});
-  }
-
+  // At most so many threads have rows of their own; a thread's slot is below.
+  int64_t row_threads() const { return row_threads_; }
   const std::vector<cpu::UnitRange>& units() const { return units_; }
   bool units_are_shared() const { return units_.size() > 1; }
 
-  // Runs body for all that there is to do on these steps.
-  void run(const cpu::Steps& steps, const std::function<void(const cpu::Work&)>& body) const;
+  // Runs body for all that there is to do on this chunk.
+  void run(const Steps& steps, const Chunk& chunk, FunctionRef<void(const cpu::Work&)> body) const;
 
  private:
   int64_t row_tile_, row_threads_;

@@ -1,63 +1,79 @@
-// The gradients of w_ih, w_hh and the bias, added up piece by piece of a sequence.
+// The gradients of w_ih, w_hh and the bias on the CPU, added up chunk by chunk of a sequence.
 #pragma once
-
-#include <ATen/core/Tensor.h>
 
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cells/list.h"
+#include "ops/arguments.h"
 #include "ops/sequence.h"
 
 namespace rotcell::ops {
 
-// How many tokens a piece may have: few enough that their grad_gates are still in the cache when
-// the weight gradients read them, and enough for the product to run at full speed.
-int64_t gradient_piece_tokens(int64_t gate_rows);
-
-// Rows of w_hh that were multiplied with something else than the old h; none by default.
-struct OtherRows {
-  int64_t first = 0, count = 0;
-};
-
 // Every weight was multiplied with an element of x, of the old h, or, if it is a bias, with 1. With
 // these side by side in one matrix, all gradients are one product, which for small layers is much
 // faster than one product each.
+template <class T>
 class WeightGradients {
  public:
-  // x [N, I], h0 [B, P] and out [N, P] are contiguous. No piece has more than piece_tokens tokens.
-  WeightGradients(const at::Tensor& x, const at::Tensor& h0, const at::Tensor& out,
-                  const SequenceSteps& steps, int64_t gate_rows, int64_t piece_tokens,
-                  OtherRows other = {});
+  // x [N, I], h0 [B, P] and out [N, P] are contiguous and live on. No chunk has more than
+  // chunk_tokens tokens.
+  WeightGradients(const CellDescription& cell, const LayerSizes& sizes, const Sequence& sequence,
+                  const Tensor& x, const Tensor& h0, const Tensor& out, int64_t chunk_tokens);
 
-  // others [piece.tokens, P]: what the other rows were multiplied with; undefined without any.
-  void add(const cpu::Piece& piece, const at::Tensor& grad_gates,  // [piece.tokens, gate_rows]
-           const at::Tensor& others = {});
+  // grad_gates [chunk.tokens, G]; operands [chunk.tokens, H]: what the second product multiplied,
+  // undefined if the cell has none.
+  void add(const Chunk& chunk, const Tensor& grad_gates, const Tensor& operands);
 
-  at::Tensor w_ih() const { return gradient(0, inputs_); }
-  at::Tensor w_hh() const;
-  at::Tensor bias() const { return gradient(inputs_ + outputs_, 1).squeeze(1); }
+  Tensor w_ih() const { return gradient(0, sizes_.inputs); }
+  Tensor w_hh() const;
+  Tensor bias() const;
 
  private:
   // The gradient of those weights that were multiplied with a run of columns of factors_.
   struct Part {
     int64_t first_column;
-    at::Tensor gradient;  // [gate_rows, columns]
+    Tensor gradient;  // [G, columns]
+  };
+  // Rows of w_hh that multiplied the operands, instead of the old h.
+  struct OperandRows {
+    int64_t first = 0, count = 0;
+    int64_t end() const { return first + count; }
   };
 
-  void gather(const cpu::Piece& piece);
+  void add_single_step(const Tensor& grad_gates, const Tensor& operands);
+  void gather(const Chunk& chunk);
   // gradient += grad_gates^T factors for a run of rows; = if nothing was added so far.
-  void add_rows(at::Tensor gradient, int64_t first_row, int64_t rows, const at::Tensor& grad_gates,
-                const at::Tensor& factors) const;
-  at::Tensor gradient(int64_t first_column, int64_t columns) const;
+  void add_rows(const Tensor& gradient, int64_t first_row, const Tensor& grad_gates,
+                const Tensor& factors) const;
+  void add_operands(const Tensor& gradient, const Tensor& grad_gates, const Tensor& operands) const;
+  Tensor gradient(int64_t first_column, int64_t columns) const;
 
-  at::Tensor x_, h0_, out_;
-  const SequenceSteps& steps_;
-  int64_t inputs_, outputs_;
-  OtherRows other_;
-  at::Tensor other_gradient_;  // [other_.count, P], if all parts are one
-  at::Tensor factors_;         // [piece_tokens, columns]: x, the old h, 1, and zeros to fill up
+  const LayerSizes& sizes_;
+  const Sequence& sequence_;
+  const Tensor &x_, &h0_, &out_;
+  OperandRows operand_rows_;
+  Tensor operand_gradient_;  // [operand_rows_.count, H], if all parts are one
+  Tensor factors_;           // [chunk_tokens, columns]: x, the old h, 1, and zeros to fill up
   std::vector<Part> parts_;
   bool empty_ = true;  // nothing was added so far: the parts are not initialised
+};
+
+// The same, where every thread made those of its own rows: partial sums, added up at the end in the
+// order of the threads.
+template <class T>
+class PartialWeightGradients {
+ public:
+  PartialWeightGradients(const LayerSizes& sizes, int64_t slots);
+
+  T* data() const { return partial_.template data<T>(); }
+
+  // Once all threads are done. w_ih [G, I], w_hh [G, P], bias [G].
+  void sum_into(const Tensor& w_ih, const Tensor& w_hh, const Tensor& bias) const;
+
+ private:
+  const LayerSizes& sizes_;
+  int64_t slots_;
+  Tensor partial_;  // [slots, G, gradient_width]
 };
 
 }  // namespace rotcell::ops

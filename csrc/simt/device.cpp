@@ -61,5 +61,6 @@ int blocks_per_multiprocessor(unsigned threads, size_t shared_bytes) {
 namespace rotcell::cuda {
 
 DeviceProperties device_properties(int) { return simt::posed_device(); }
+bool has_kernels(int) { return true; }
 
 }  // namespace rotcell::cuda

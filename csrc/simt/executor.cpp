@@ -294,11 +294,12 @@ void check_launch(const char* name, Kind kind, const cuda::Grid& grid) {
       grid.blocks > static_cast<unsigned>(std::numeric_limits<int>::max()))
     cuda::launch_failed(name, grid, "invalid configuration argument");
   if (kind == Kind::ordinary) return;
-  if (!device.cooperative_launch) cuda::launch_failed(name, grid, "operation not supported");
+  if (!device.cooperative_launch)
+    cuda::launch_failed<cuda::LaunchRefused>(name, grid, "operation not supported");
   const int64_t fitting =
       int64_t{device.multiprocessors} * blocks_per_multiprocessor(grid.threads, grid.shared_bytes);
   if (grid.blocks > fitting)
-    cuda::launch_failed(name, grid, "too many blocks in cooperative launch");
+    cuda::launch_failed<cuda::LaunchRefused>(name, grid, "too many blocks in cooperative launch");
 }
 
 void run_blocks() {

@@ -1,25 +1,43 @@
 // Python module _simt, for tests only: the CUDA ops and kernels, run by the executor on CPU
 // tensors.
-#include <c10/util/Exception.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
-#include <torch/library.h>
 
-#include <memory>
+#include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 
+#include "module/cuda_plan.h"
 #include "ops/cuda/current_device.h"
 #include "ops/cuda/ops.h"
 #include "ops/cuda/path.h"
-#include "ops/plan_module.h"
+#include "ops/registration.h"
 #include "simt/control.h"
 
 namespace rotcell::ops::gpu {
 
+DeviceScope::DeviceScope(Device) : guard_(nullptr) {}
+DeviceScope::~DeviceScope() = default;
+
 // The executor is done when a launch returns, so one stream is as good as any.
-cuda::Stream current_stream(c10::Device) { return nullptr; }
-bool is_capturing(c10::Device) { return false; }
+cuda::Stream current_stream(Device) { return nullptr; }
+bool is_capturing(cuda::Stream) { return false; }
+
+// Whoever reads what nobody wrote gets NaN.
+Tensor empty(Sizes sizes, DType dtype, Device device) {
+  Tensor tensor = Tensor::empty(sizes, dtype, device);
+  tensor.fill_(std::numeric_limits<double>::quiet_NaN());
+  return tensor;
+}
+
+Tensor table_of(const Steps& steps, Device) {
+  Tensor table = Tensor::empty({2, steps.count}, int64());
+  int64_t* values = table.data<int64_t>();
+  std::copy_n(steps.batch_sizes, steps.count, values);
+  std::copy_n(steps.offsets, steps.count, values + steps.count);
+  return table;
+}
 
 }  // namespace rotcell::ops::gpu
 
@@ -27,25 +45,33 @@ namespace {
 
 namespace py = pybind11;
 namespace gpu = rotcell::ops::gpu;
+namespace ops = rotcell::ops;
 namespace simt = rotcell::simt;
 
 // While it lives, the ops on CPU tensors are the CUDA ones.
-std::unique_ptr<torch::Library> installed;
+TorchLibraryHandle installed = nullptr;
 
-class NoWarnings : public c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
+template <rotcell::CellIndex... CELLS>
+void install_cells(std::integer_sequence<rotcell::CellIndex, CELLS...>) {
+  const auto implement = [](const std::string& name, ops::BoxedFunction function) {
+    ROTCELL_SHIM(torch_library_impl, installed, name.c_str(), function, TORCH_ABI_VERSION);
+  };
+  (implement(rotcell::kCells[CELLS].name, ops::detail::boxed_forward<CELLS, gpu::forward>), ...);
+  (implement(std::string(rotcell::kCells[CELLS].name) + "_backward",
+             ops::detail::boxed_backward<CELLS, gpu::backward>),
+   ...);
+}
 
 void install() {
   if (installed) return;
-  NoWarnings handler;  // that an op is registered a second time is the point
-  const c10::WarningUtils::WarningHandlerGuard quiet(&handler);
-  installed = std::make_unique<torch::Library>(torch::Library::IMPL, "rotcell",
-                                               c10::DispatchKey::CPU, __FILE__, __LINE__);
-  installed->impl("rot_lstm", gpu::rot_lstm);
-  installed->impl("rot_lstm_backward", gpu::rot_lstm_backward);
-  installed->impl("rot_gru", gpu::rot_gru);
-  installed->impl("rot_gru_backward", gpu::rot_gru_backward);
+  ROTCELL_SHIM(aoti_torch_library_init_impl, "rotcell", "CPU", __FILE__, __LINE__, &installed);
+  install_cells(std::make_integer_sequence<rotcell::CellIndex, rotcell::Cells::kCount>{});
+}
+
+void uninstall() {
+  if (!installed) return;
+  ROTCELL_SHIM(aoti_torch_delete_library_object, installed);
+  installed = nullptr;
 }
 
 void set_order(const std::string& order, uint64_t seed) {
@@ -65,11 +91,11 @@ void set_order(const std::string& order, uint64_t seed) {
 PYBIND11_MODULE(_simt, m) {
   m.doc() = "The CUDA ops and kernels of rotcell, run on a CPU.";
   m.def("install", install, "Make the CUDA ops the ones for CPU tensors.");
-  m.def("remove", [] { installed.reset(); }, "Bring the CPU's own ops back.");
+  m.def("remove", uninstall, "Bring the CPU's own ops back.");
   m.def(
       "force_path",
       [](const std::optional<std::string>& path) {
-        using rotcell::ops::path_argument;
+        using rotcell::module::path_argument;
         gpu::force_path(path ? std::optional(path_argument(*path)) : std::nullopt);
       },
       py::arg("path"), "Take this path always, or with None the fastest again.");
@@ -77,7 +103,7 @@ PYBIND11_MODULE(_simt, m) {
         "In which order threads run: forward, reverse or random.");
   m.def(
       "pose_as",
-      [](const py::object& device) { simt::pose_as(rotcell::ops::device_argument(device)); },
+      [](const py::object& device) { simt::pose_as(rotcell::module::device_argument(device)); },
       py::arg("device"), "The GPU to be, by its name or a dict of its properties.");
   m.def("launches", simt::launches_by_kernel, "Launches since reset_launches, by kernel name.");
   m.def("reset_launches", simt::reset_launches);

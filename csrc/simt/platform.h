@@ -18,7 +18,7 @@
 namespace rotcell::cuda {
 
 template <class Params>
-void launch_as(simt::Kind kind, const char* name, void (*kernel)(Params), const Grid& grid,
+void launch_as(simt::Kind kind, const KernelName& name, void (*kernel)(Params), const Grid& grid,
                const Params& params) {
   struct Context {
     void (*kernel)(Params);
@@ -28,17 +28,17 @@ void launch_as(simt::Kind kind, const char* name, void (*kernel)(Params), const 
     const Context& call = *static_cast<const Context*>(given);
     call.kernel(call.params);
   };
-  simt::launch(name, kind, grid, {run, &context});
+  simt::launch(name.text().c_str(), kind, grid, {run, &context});
 }
 
 template <class Params>
-void launch(const char* name, void (*kernel)(Params), const Grid& grid, Stream,
+void launch(const KernelName& name, void (*kernel)(Params), const Grid& grid, Stream,
             const Params& params) {
   launch_as(simt::Kind::ordinary, name, kernel, grid, params);
 }
 
 template <class Params>
-void launch_cooperative(const char* name, void (*kernel)(Params), const Grid& grid, Stream,
+void launch_cooperative(const KernelName& name, void (*kernel)(Params), const Grid& grid, Stream,
                         const Params& params) {
   launch_as(simt::Kind::cooperative, name, kernel, grid, params);
 }

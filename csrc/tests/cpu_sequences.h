@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "cells/rot_gru.h"
-#include "cells/rot_lstm.h"
+#include "cells/list.h"
+#include "cells/steps.h"
 #include "cpu/kernels.h"
 #include "cpu/partition.h"
 
@@ -20,9 +20,11 @@ using namespace rotcell::cpu;
 
 struct Shape {
   int64_t batch, steps, inputs, hidden,
-      outputs;  // inputs == 0: product made before; outputs == 0: no projection
+      outputs;  // outputs == 0: no projection; inputs matter only for products by step
   bool packed, reverse;
-  bool weights_packed = true;  // otherwise w_hh is used as it is; without inputs only
+  ProductMode products = ProductMode::kByChunk;
+  Layout layout = Layout::kUnits;
+  GateFunctions functions = {GateFunction::kSigmoid, GateFunction::kSigmoid};
 };
 
 struct Sequence {
@@ -39,7 +41,22 @@ struct Sequence {
       offsets.push_back(tokens);
       tokens += rows;
     }
-    steps = {shape.steps, batch_sizes.data(), offsets.data(), shape.reverse};
+    steps = {.count = shape.steps,
+             .batch = shape.batch,
+             .lengths = shape.packed ? Lengths::kTabled : Lengths::kEqual,
+             .batch_sizes = batch_sizes.data(),
+             .offsets = offsets.data(),
+             .reverse = shape.reverse};
+  }
+
+  // One of `count` chunks of about as many steps.
+  Chunk chunk(int64_t index, int64_t count) const {
+    Chunk chunk{steps.count * index / count, steps.count * (index + 1) / count, tokens, 0};
+    for (int64_t position = chunk.begin; position < chunk.end; ++position) {
+      chunk.first_token = std::min(chunk.first_token, steps.token(steps.step(position)));
+      chunk.tokens += steps.rows(steps.step(position));
+    }
+    return chunk;
   }
 };
 
@@ -63,8 +80,8 @@ template <class T>
 std::vector<T> packed(const Packing<T>& packing, const std::vector<T>& weights, int64_t rows,
                       int64_t depth) {
   std::vector<T> panels(packing.elements(rows, depth));
-  for (const Share share : {Share{0, 2}, Share{1, 2}}) {
-    packing.pack(weights.data(), rows, depth, panels.data(), share);
+  for (const Slice slice : {Slice{0, 2}, Slice{1, 2}}) {
+    packing.pack(weights.data(), rows, depth, panels.data(), slice);
   }
   return panels;
 }
@@ -87,16 +104,14 @@ struct Threads {
 };
 
 template <class T>
-std::vector<T> packed(const RecurrentPacking<T>& packing, const std::vector<T>& x_weights,
-                      const std::vector<T>& weights, int64_t hidden, int64_t x_depth, int64_t depth,
+std::vector<T> packed(const RecurrentPacking<T>& packing, const RecurrentWeights<T>& weights,
                       const std::vector<UnitRange>& ranges) {
   std::vector<T> panels;
   for (const UnitRange& units : ranges) {
     const size_t begin = panels.size();
-    panels.resize(begin + packing.elements(hidden, x_depth, depth, units));
-    for (const Share share : {Share{0, 2}, Share{1, 2}}) {
-      packing.pack(x_weights.data(), weights.data(), hidden, x_depth, depth, units,
-                   panels.data() + begin, share);
+    panels.resize(begin + packing.elements(weights, units));
+    for (const Slice slice : {Slice{0, 2}, Slice{1, 2}}) {
+      packing.pack(weights, units, panels.data() + begin, slice);
     }
   }
   return panels;
@@ -104,14 +119,15 @@ std::vector<T> packed(const RecurrentPacking<T>& packing, const std::vector<T>& 
 
 template <class T, class Params>
 void run(void (*kernel)(const Params&, const Work&), const Params& params, int64_t row_threads,
-         const std::vector<UnitRange>& units) {
-  const auto rows = partition_rows(params.steps, row_threads, kernels<T>().row_tile);
+         int64_t row_tile, const std::vector<UnitRange>& units) {
+  const auto rows = partition_rows(params.call.steps, params.chunk, row_threads, row_tile);
   std::deque<Barrier> barriers;
   std::vector<Work> works;
   for (const RowRange& range : rows) {
     barriers.emplace_back(static_cast<int64_t>(units.size()));
     for (const UnitRange& unit_range : units) {
-      works.push_back({range, unit_range, units.size() > 1 ? &barriers.back() : nullptr});
+      const int64_t slot = static_cast<int64_t>(works.size());
+      works.push_back({range, unit_range, &barriers.back(), slot});
     }
   }
   std::vector<std::thread> others;
@@ -120,186 +136,185 @@ void run(void (*kernel)(const Params&, const Work&), const Params& params, int64
   for (std::thread& other : others) other.join();
 }
 
-// Goes back through the sequence in as many pieces as there are threads for rows, which may not
-// change a bit either. `place` points the buffers of a piece to its first token.
-template <class T, class Params, class Place>
-void run_backward(void (*kernel)(const Params&, const Work&), Params& params, int64_t row_threads,
-                  const std::vector<UnitRange>& units, const Place& place) {
-  const Steps& steps = params.steps;
-  for (int64_t piece = row_threads - 1; piece >= 0; --piece) {
-    const int64_t begin = steps.count * piece / row_threads,
-                  end = steps.count * (piece + 1) / row_threads;
-    const int64_t first_step = steps.reverse ? steps.count - end : begin;
-    params.piece = {begin, end, steps.offsets[first_step], 0};
-    for (int64_t step = first_step; step < first_step + end - begin; ++step) {
-      params.piece.tokens += steps.batch_sizes[step];
-    }
-    place(params.piece.first_token);
-    run<T>(kernel, params, row_threads, units);
-  }
-}
-
 template <class T>
 using Results = std::vector<std::vector<T>>;
 
+// Runs a cell forward, keeping nothing and keeping all, and backward. There are as many chunks as
+// threads for rows, which may not change a bit. The results, each as kernels.h shapes it, empty
+// where the cell or the shape has no such thing: out, h_n, c_n, gates, cells, out when nothing is
+// kept, grad_h, grad_c, grad_gates, operands, unprojected, grad_x, and with products by step the
+// gradients of [w_ih, w_hh, bias], [G, I + P + 1]. Layout::kRows does not give grad_gates and
+// operands.
 template <class T>
-Results<T> run_lstm(const Shape& shape, Threads threads) {
-  const Kernels<T>& kernels = cpu::kernels<T>();
-  const int64_t H = shape.hidden, P = shape.outputs ? shape.outputs : H, B = shape.batch;
-  const int64_t G = RotLstmRows::count(H);
-  const Sequence sequence(shape);
-  const int64_t N = sequence.tokens;
-  const double scale = weight_scale(H);
-  const auto w_hh = random_values<T>(G * P, 1, scale), w_hr = random_values<T>(P * H, 2, scale);
-  const bool projected = shape.outputs > 0;
-  // With a projection, or to make the gradient of x, a thread has all units.
-  if (projected || shape.inputs > 0) threads.units = 1;
-  const auto units = threads.unit_ranges<T>(H);
-
-  auto gates = random_values<T>(N * G, 3);
-  auto inference_gates = gates;
-  const auto h0 = random_values<T>(B * P, 4), c0 = random_values<T>(B * H, 5);
-  std::vector<T> out(N * P), cells(N * H), h_n(B * P), c_n(B * H);
-  std::vector<T> scratch(projected ? B * H : 0);
-  const int64_t I = shape.inputs;
-  const auto x = random_values<T>(N * I, 9), w_ih = random_values<T>(G * I, 10),
-             bias = random_values<T>(G, 11);
-  const auto weights = packed(kernels.lstm_forward_weights, w_ih, w_hh, H, I, P, units);
-  const auto projection = packed(kernels.forward_weights, w_hr, P, H);
-  LstmForward<T> forward{};
-  forward.steps = sequence.steps;
-  forward.hidden = H;
-  forward.outputs = P;
-  forward.weights = shape.weights_packed ? weights.data() : nullptr;
-  forward.unpacked = shape.weights_packed ? nullptr : w_hh.data();
-  if (I > 0) {
-    forward.inputs = I;
-    forward.x = x.data();
-    forward.bias = bias.data();
-    inference_gates.resize(B * G);
+std::vector<T> weight_gradient(const CellDescription& cell, const Sequence& sequence,
+                               const Backward<T>& p, const std::vector<T>& grad_gates,
+                               const std::vector<T>& operands) {
+  const int64_t I = p.call.inputs, H = p.call.hidden, P = p.call.outputs, G = cell.rows(H);
+  const int64_t columns = I + P + 1;
+  std::vector<T> gradient(G * columns);
+  for (int64_t position = 0; position < sequence.steps.count; ++position) {
+    const Step step = step_at(sequence.steps, position);
+    for (int64_t row = 0; row < step.rows; ++row) {
+      const int64_t token = step.token + row;
+      const T* h = row < step.carried ? p.out + (step.token_before + row) * P : p.h0 + row * P;
+      for (int64_t g = 0; g < G; ++g) {
+        const int64_t of_candidate = g - cell.first_row_of_product(1, H);
+        const bool second = cell.stages > 1 && of_candidate >= 0 && of_candidate < H;
+        const T* memory = second ? operands.data() + token * H : h;
+        const T grad = grad_gates[token * G + g];
+        T* target = gradient.data() + g * columns;
+        for (int64_t k = 0; k < I; ++k) target[k] += grad * p.x[token * I + k];
+        for (int64_t k = 0; k < P; ++k) target[I + k] += grad * memory[k];
+        target[I + P] += grad;
+      }
+    }
   }
-  forward.projection = projected ? projection.data() : nullptr;
-  forward.h0 = h0.data();
-  forward.c0 = c0.data();
-  forward.gates = gates.data();
-  forward.out = out.data();
-  forward.cells = cells.data();
-  forward.unprojected = projected ? scratch.data() : nullptr;
-  forward.h_n = h_n.data();
-  forward.c_n = c_n.data();
-  forward.save = true;
-  run<T>(kernels.lstm_forward, forward, threads.rows, units);
-
-  std::vector<T> inference_out(N * P), inference_h = h0, inference_c = c0;
-  forward.gates = inference_gates.data();
-  forward.out = inference_out.data();
-  forward.h0 = forward.h_n = inference_h.data();
-  forward.c0 = forward.c_n = forward.cells = inference_c.data();
-  forward.save = false;
-  run<T>(kernels.lstm_forward, forward, threads.rows, units);
-
-  const auto grad_out = random_values<T>(N * P, 6);
-  auto grad_h = random_values<T>(B * P, 7), grad_c = random_values<T>(B * H, 8);
-  std::vector<T> grad_gates(N * G), grad_projected(projected ? N * P : 0);
-  std::vector<T> unprojected(projected ? N * H : 0);
-  const auto recurrent_back = packed(kernels.lstm_backward_weights, {}, w_hh, H, 0, P, units);
-  const auto projection_back = packed(kernels.backward_weights, w_hr, P, H);
-  const auto input_back = packed(kernels.backward_weights, w_ih, G, I);
-  std::vector<T> grad_x(N * I);
-  LstmBackward<T> backward{};
-  backward.steps = sequence.steps;
-  backward.inputs = I;
-  backward.input = I > 0 ? input_back.data() : nullptr;
-  backward.grad_x = I > 0 ? grad_x.data() : nullptr;
-  backward.hidden = H;
-  backward.outputs = P;
-  backward.recurrent = shape.weights_packed ? recurrent_back.data() : nullptr;
-  backward.unpacked = shape.weights_packed ? nullptr : w_hh.data();
-  backward.projection = projected ? projection_back.data() : nullptr;
-  backward.c0 = c0.data();
-  backward.gates = gates.data();
-  backward.cells = cells.data();
-  backward.grad_out = grad_out.data();
-  backward.grad_h = grad_h.data();
-  backward.grad_c = grad_c.data();
-  backward.grad_projected = projected ? grad_projected.data() : nullptr;
-  backward.unprojected = projected ? unprojected.data() : nullptr;
-  backward.grad_unprojected = projected ? scratch.data() : nullptr;
-  run_backward<T>(kernels.lstm_backward, backward, threads.rows, units, [&](int64_t first_token) {
-    backward.grad_gates = grad_gates.data() + first_token * G;
-  });
-  return {out,    h_n,    c_n,        gates,       cells, inference_out,
-          grad_h, grad_c, grad_gates, unprojected, grad_x};
+  return gradient;
 }
 
 template <class T>
-Results<T> run_gru(const Shape& shape, Threads threads) {
-  const Kernels<T>& kernels = cpu::kernels<T>();
-  const int64_t H = shape.hidden, B = shape.batch, G = RotGruRows::count(H);
+Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
+  const CellDescription& description = kCells[cell];
+  const CellKernels<T>& kernels = cpu::kernels<T>().cells[cell];
+  const bool projected = shape.outputs > 0, by_step = shape.products == ProductMode::kByStep;
+  const int64_t H = shape.hidden, P = projected ? shape.outputs : H, B = shape.batch;
+  const int64_t G = description.rows(H), I = by_step ? shape.inputs : 0;
+  const int64_t C = description.has_memory ? H : 0, O = description.stages > 1 ? H : 0;
   const Sequence sequence(shape);
-  const int64_t N = sequence.tokens;
-  const auto w_hh = random_values<T>(G * H, 1, weight_scale(H));
-  if (shape.inputs > 0) threads.units = 1;  // to make the gradient of x, a thread has all
-  const auto units = threads.unit_ranges<T>(H);
-
-  auto gates = random_values<T>(N * G, 3);
-  auto inference_gates = gates;
-  const auto h0 = random_values<T>(B * H, 4);
-  std::vector<T> out(N * H), h_n(B * H), scratch(B * H);
-  const int64_t I = shape.inputs;
+  const int64_t N = sequence.tokens, chunks = std::min(threads.rows, shape.steps);
+  const double scale = weight_scale(H);
+  const auto w_hh = random_values<T>(G * P, 1, scale), w_hr = random_values<T>(P * H, 2, scale);
   const auto x = random_values<T>(N * I, 9), w_ih = random_values<T>(G * I, 10),
              bias = random_values<T>(G, 11);
-  const auto weights = packed(kernels.gru_forward_weights, w_ih, w_hh, H, I, H, units);
-  GruForward<T> forward{};
-  forward.steps = sequence.steps;
-  forward.hidden = H;
-  forward.weights = shape.weights_packed ? weights.data() : nullptr;
-  forward.unpacked = shape.weights_packed ? nullptr : w_hh.data();
-  if (I > 0) {
-    forward.inputs = I;
-    forward.x = x.data();
-    forward.bias = bias.data();
-    inference_gates.resize(B * G);
+  // With a projection, or to make the gradient of x, a thread has all units.
+  if (projected || by_step) threads.units = 1;
+  const auto units = threads.unit_ranges<T>(H);
+  const RecurrentWeights<T> all_weights{w_ih.data(), w_hh.data(), H, I, P};
+  const RecurrentWeights<T> hidden_weights{nullptr, w_hh.data(), H, 0, P};
+
+  const auto from_input = random_values<T>(N * G, 3);
+  auto gates = from_input;
+  const auto h0 = random_values<T>(B * P, 4), c0 = random_values<T>(B * C, 5);
+  std::vector<T> out(N * P), cells(N * C), h_n(B * P), c_n(B * C), operands(B * O);
+  std::vector<T> scratch(projected ? B * H : 0);
+  const bool by_rows = shape.layout == Layout::kRows;
+  const int64_t row_tile = by_rows ? kernels.row_layout.block_rows : cpu::kernels<T>().row_tile;
+  auto weights = packed(kernels.forward_weights, all_weights, units);
+  if (by_rows) {
+    weights.resize(kernels.row_layout.forward_elements(all_weights));
+    kernels.row_layout.pack_forward(all_weights, bias.data(), weights.data());
   }
-  forward.h0 = h0.data();
-  forward.gates = gates.data();
-  forward.out = out.data();
-  forward.rotated = scratch.data();
-  forward.h_n = h_n.data();
-  forward.save = true;
-  run<T>(kernels.gru_forward, forward, threads.rows, units);
+  const auto projection = packed(cpu::kernels<T>().forward_weights, w_hr, P, H);
+  Forward<T> forward{.call = {.steps = sequence.steps,
+                              .inputs = I,
+                              .hidden = H,
+                              .outputs = P,
+                              .products = shape.products,
+                              .keep = Keep::kForBackward,
+                              .projection = projected ? Projection::kPresent : Projection::kNone,
+                              .functions = shape.functions},
+                     .chunk = {},
+                     .weights = weights.data(),
+                     .w_hh = w_hh.data(),
+                     .projection = projection.data(),
+                     .x = x.data(),
+                     .bias = bias.data(),
+                     .h0 = h0.data(),
+                     .c0 = c0.data(),
+                     .gates = gates.data(),
+                     .operands = operands.data(),
+                     .out = out.data(),
+                     .cells = cells.data(),
+                     .unprojected = scratch.data(),
+                     .h_n = h_n.data(),
+                     .c_n = c_n.data()};
+  const auto run_forward = [&](const auto& gates_of_chunk) {
+    for (int64_t i = 0; i < chunks; ++i) {
+      forward.chunk = sequence.chunk(i, chunks);
+      forward.x = x.data() + forward.chunk.first_token * I;
+      forward.gates = gates_of_chunk(forward.chunk);
+      run<T>(by_rows ? kernels.row_layout.forward : kernels.forward, forward, threads.rows,
+             row_tile, units);
+    }
+  };
+  run_forward([&](const Chunk&) { return gates.data(); });
 
-  std::vector<T> inference_out(N * H), inference_h = h0;
-  forward.gates = inference_gates.data();
+  std::vector<T> inference_out(N * P), inference_h(B * P), memory = c0, chunk_gates;
+  forward.call.keep = Keep::kNothing;
   forward.out = inference_out.data();
-  forward.h0 = forward.h_n = inference_h.data();
-  forward.save = false;
-  run<T>(kernels.gru_forward, forward, threads.rows, units);
-
-  const auto grad_out = random_values<T>(N * H, 6);
-  auto grad_h = random_values<T>(B * H, 7);
-  std::vector<T> grad_gates(N * G), rotated(N * H);
-  const auto recurrent_back = packed(kernels.gru_backward_weights, {}, w_hh, H, 0, H, units);
-  const auto input_back = packed(kernels.backward_weights, w_ih, G, I);
-  std::vector<T> grad_x(N * I);
-  GruBackward<T> backward{};
-  backward.steps = sequence.steps;
-  backward.inputs = I;
-  backward.input = I > 0 ? input_back.data() : nullptr;
-  backward.grad_x = I > 0 ? grad_x.data() : nullptr;
-  backward.hidden = H;
-  backward.recurrent = shape.weights_packed ? recurrent_back.data() : nullptr;
-  backward.unpacked = shape.weights_packed ? nullptr : w_hh.data();
-  backward.h0 = h0.data();
-  backward.gates = gates.data();
-  backward.out = out.data();
-  backward.grad_out = grad_out.data();
-  backward.grad_h = grad_h.data();
-  run_backward<T>(kernels.gru_backward, backward, threads.rows, units, [&](int64_t first_token) {
-    backward.grad_gates = grad_gates.data() + first_token * G;
-    backward.rotated = rotated.data() + first_token * H;
+  forward.h_n = inference_h.data();
+  forward.cells = forward.c_n = memory.data();
+  run_forward([&](const Chunk& chunk) {
+    if (by_step) {
+      chunk_gates.assign(B * G, T(0));
+    } else {
+      const auto first = from_input.begin() + chunk.first_token * G;
+      chunk_gates.assign(first, first + chunk.tokens * G);
+    }
+    return chunk_gates.data();
   });
-  return {out, h_n, gates, inference_out, grad_h, grad_gates, rotated, grad_x};
+
+  const auto grad_out = random_values<T>(N * P, 6);
+  auto grad_h = random_values<T>(B * P, 7), grad_c = random_values<T>(B * C, 8);
+  std::vector<T> grad_gates(N * G), all_operands(N * O), grad_x(N * I);
+  std::vector<T> grad_projected(projected ? N * P : 0), unprojected(projected ? N * H : 0);
+  auto recurrent_back = packed(kernels.backward_weights, hidden_weights, units);
+  std::vector<T> grad_weights;
+  if (by_rows) {
+    recurrent_back.resize(kernels.row_layout.backward_elements(all_weights));
+    kernels.row_layout.pack_backward(all_weights, recurrent_back.data());
+    grad_weights.resize(threads.rows * G * gradient_width<T>(I, P));
+  }
+  const auto projection_back = packed(cpu::kernels<T>().backward_weights, w_hr, P, H);
+  const auto input_back = packed(cpu::kernels<T>().backward_weights, w_ih, G, I);
+  Backward<T> backward{
+      .call = forward.call,
+      .chunk = {},
+      .input_gradient = by_step ? InputGradient::kByStep : InputGradient::kNotHere,
+      .output_gradient = OutputGradient::kGiven,
+      .weight_gradient = by_rows ? WeightGradient::kBySlot : WeightGradient::kNotHere,
+      .recurrent = recurrent_back.data(),
+      .w_hh = w_hh.data(),
+      .w_ih = input_back.data(),
+      .projection = projection_back.data(),
+      .h0 = h0.data(),
+      .c0 = c0.data(),
+      .gates = gates.data(),
+      .cells = cells.data(),
+      .out = out.data(),
+      .grad_out = grad_out.data(),
+      .x = x.data(),
+      .grad_h = grad_h.data(),
+      .grad_c = grad_c.data(),
+      .grad_gates = nullptr,
+      .grad_x = grad_x.data(),
+      .operands = nullptr,
+      .grad_weights = grad_weights.data(),
+      .grad_projected = grad_projected.data(),
+      .unprojected = unprojected.data(),
+      .grad_unprojected = scratch.data()};
+  for (int64_t i = chunks - 1; i >= 0; --i) {
+    backward.chunk = sequence.chunk(i, chunks);
+    backward.grad_gates = grad_gates.data() + backward.chunk.first_token * G;
+    backward.operands = all_operands.data() + backward.chunk.first_token * O;
+    run<T>(by_rows ? kernels.row_layout.backward : kernels.backward, backward, threads.rows,
+           row_tile, units);
+  }
+  std::vector<T> total;
+  if (by_rows) {
+    const int64_t width = gradient_width<T>(I, P), columns = I + P + 1;
+    total.resize(G * columns);
+    for (int64_t i = 0; i < static_cast<int64_t>(grad_weights.size()); ++i) {
+      if (i % width < columns) total[i / width % G * columns + i % width] += grad_weights[i];
+    }
+    grad_gates.clear();
+    all_operands.clear();
+  } else if (by_step) {
+    total = weight_gradient(description, sequence, backward, grad_gates, all_operands);
+  }
+  return {out,    h_n,    c_n,        gates,        cells,       inference_out,
+          grad_h, grad_c, grad_gates, all_operands, unprojected, grad_x,
+          total};
 }
 
 // The largest difference, relative to the largest value of each result; all inputs are of order 1,

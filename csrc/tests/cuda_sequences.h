@@ -2,8 +2,7 @@
 // order, as far as they go.
 #pragma once
 
-#include <cstring>
-#include <limits>
+#include <stdexcept>
 
 #include "cuda/device_math.h"
 #include "cuda/kernels.h"
@@ -73,26 +72,6 @@ void product(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a
   }
 }
 
-inline cuda::Steps cuda_steps(const Shape& shape, const Sequence& sequence) {
-  return {shape.steps, shape.batch, shape.packed ? sequence.batch_sizes.data() : nullptr,
-          shape.packed ? sequence.offsets.data() : nullptr, shape.reverse};
-}
-
-// A step of the sequence on the host, at a position in the order of processing.
-struct HostStep {
-  int64_t token, token_before, rows, carried;
-
-  HostStep(const Sequence& sequence, int64_t position) {
-    const cpu::Steps& steps = sequence.steps;
-    const int64_t step = steps.reverse ? steps.count - 1 - position : position;
-    const int64_t before = steps.reverse ? step + 1 : step - 1;
-    token = steps.offsets[step];
-    rows = steps.batch_sizes[step];
-    token_before = position > 0 ? steps.offsets[before] : 0;
-    carried = position > 0 ? std::min(rows, steps.batch_sizes[before]) : 0;
-  }
-};
-
 struct OnPath {
   cuda::Path path;
   cuda::DeviceProperties device;
@@ -104,256 +83,222 @@ struct OnPath {
   }
 };
 
+// Buffers are heap blocks of the exact size; those that a cell does not have are empty.
 template <class T>
-class CudaLstm {
+class CudaCell {
  public:
   using A = cuda::Compute<T>;
 
-  CudaLstm(const Shape& shape, const OnPath& where)
+  CudaCell(CellIndex cell, const Shape& shape, const OnPath& where)
       : where_(where),
+        cell_(cell),
+        description_(kCells[cell]),
         sequence_(shape),
         shape_(shape),
         H(shape.hidden),
         B(shape.batch),
-        G(RotLstmRows::count(H)),
+        G(description_.rows(H)),
         N(sequence_.tokens),
+        C(description_.has_memory ? H : 0),
+        O(description_.stages > 1 ? H : 0),
         w_hh(converted<T>(random_values<double>(G * H, 1, weight_scale(H)))),
         from_input(converted<T>(random_values<double>(N * G, 3))),
         h0(converted<T>(random_values<double>(B * H, 4))),
-        c0(random_values<A>(B * H, 5)) {}
+        c0(random_values<A>(B * C, 5)) {}
 
   Results<double> run() {
-    std::vector<T> out = unwritten<T>(N * H), h_n = unwritten<T>(B * H);
-    std::vector<A> c = c0, gates = unwritten<A>(N * G), cells = unwritten<A>(N * H);
-    forward(out, h_n, c, &gates, &cells);
-    std::vector<T> inference_out = unwritten<T>(N * H), inference_h = unwritten<T>(B * H);
-    std::vector<A> inference_c = c0;
-    forward(inference_out, inference_h, inference_c, nullptr, nullptr);
-    auto grad_h = random_values<A>(B * H, 7), grad_c = random_values<A>(B * H, 8);
-    std::vector<T> grad_gates = unwritten<T>(N * G);
-    backward(gates, cells, grad_h, grad_c, grad_gates);
-    return {doubles(out),    doubles(h_n),    doubles(c),
-            doubles(gates),  doubles(cells),  doubles(inference_out),
-            doubles(grad_h), doubles(grad_c), doubles(grad_gates)};
+    Kept kept{unwritten<T>(N * H), unwritten<T>(B * H), c0, unwritten<A>(N * G),
+              unwritten<A>(N * C)};
+    forward(kept, cuda::Keep::kForBackward);
+    Kept inference{unwritten<T>(N * H),
+                   unwritten<T>(B * H),
+                   c0,
+                   unwritten<A>(description_.stages > 1 ? B * G : 0),
+                   {}};
+    forward(inference, cuda::Keep::kNothing);
+    auto grad_h = random_values<A>(B * H, 7), grad_c = random_values<A>(B * C, 8);
+    std::vector<T> grad_gates = unwritten<T>(N * G), operands = unwritten<T>(N * O);
+    backward(kept, grad_h, grad_c, grad_gates, operands);
+    return {doubles(kept.out),   doubles(kept.h_n),      doubles(kept.c), doubles(kept.gates),
+            doubles(kept.cells), doubles(inference.out), doubles(grad_h), doubles(grad_c),
+            doubles(grad_gates), doubles(operands)};
   }
 
  private:
-  cuda::Request request(cuda::Pass pass) const {
-    return {cuda::Cell::kRotLstm, pass, H, B, shape_.steps, NumberOf<T>::kNumber, false};
+  struct Kept {
+    std::vector<T> out, h_n;
+    std::vector<A> c, gates, cells;
+  };
+
+  // The weights of the columns of the gates that a product makes; other rows among them are zero.
+  struct Product {
+    int64_t first, rows;
+    std::vector<T> weights;
+  };
+
+  Product product_of(int stage) const {
+    const int64_t first = description_.first_row_of_product(stage, H);
+    const bool to_the_end = stage == 0 && description_.has_angles;
+    const int64_t rows = to_the_end ? G - first : description_.rows_of_product(stage, H);
+    Product product{first, rows, {w_hh.begin() + first * H, w_hh.begin() + (first + rows) * H}};
+    if (rows > description_.rows_of_product(stage, H)) {
+      const int64_t other = description_.first_row_of_product(1, H) - first;
+      const int64_t other_rows = description_.rows_of_product(1, H);
+      std::fill_n(product.weights.begin() + other * H, other_rows * H, cuda::to_storage<T>(0));
+    }
+    return product;
   }
 
-  void forward(std::vector<T>& out, std::vector<T>& h_n, std::vector<A>& c, std::vector<A>* gates,
-               std::vector<A>* cells) {
+  cuda::Request request(cuda::Pass pass) const {
+    return {.cell = cell_,
+            .pass = pass,
+            .hidden = H,
+            .batch = B,
+            .steps = shape_.steps,
+            .number = NumberOf<T>::kNumber,
+            .projection = false};
+  }
+
+  void forward(Kept& kept, cuda::Keep keep) {
+    std::vector<T> operands = unwritten<T>(B * O);
     if (where_.path == cuda::Path::kStepwise) {
-      std::vector<T> preactivations = from_input;
-      h_n = h0;
-      for (int64_t position = 0; position < shape_.steps; ++position) {
-        const HostStep step(sequence_, position);
-        T* row = preactivations.data() + step.token * G;
-        product(step.rows, G, H, h_n.data(), H, w_hh.data(), H, true, row, G, true);
-        cuda::step(NumberOf<T>::kNumber,
-                   cuda::LstmStepForward{step.rows, int(H), row, c.data(), h_n.data(),
-                                         out.data() + step.token * H,
-                                         gates ? gates->data() + step.token * G : nullptr,
-                                         cells ? cells->data() + step.token * H : nullptr},
-                   nullptr);
-      }
+      forward_stepwise(kept, keep, operands);
       return;
     }
-    const cuda::LstmForward p{cuda_steps(shape_, sequence_),
-                              int(H),
-                              from_input.data(),
-                              w_hh.data(),
-                              h0.data(),
-                              c.data(),
-                              out.data(),
-                              h_n.data(),
-                              gates ? gates->data() : nullptr,
-                              cells ? cells->data() : nullptr};
-    const cuda::Request asked = request(cuda::Pass::kForward);
-    if (where_.path == cuda::Path::kResident) {
-      cuda::resident(asked, where_.plan(asked), p, nullptr);
-    } else {
-      cuda::cooperative(asked, where_.plan(asked), p, nullptr);
+    launch(request(cuda::Pass::kForward), cuda::Forward{.steps = sequence_.steps,
+                                                        .hidden = int(H),
+                                                        .functions = shape_.functions,
+                                                        .keep = keep,
+                                                        .from_input = from_input.data(),
+                                                        .w_hh = w_hh.data(),
+                                                        .h0 = h0.data(),
+                                                        .c = kept.c.data(),
+                                                        .out = kept.out.data(),
+                                                        .h_n = kept.h_n.data(),
+                                                        .gates = kept.gates.data(),
+                                                        .cells = kept.cells.data(),
+                                                        .operands = operands.data()});
+  }
+
+  void forward_stepwise(Kept& kept, cuda::Keep keep, std::vector<T>& operands) {
+    const bool keeps = keep == cuda::Keep::kForBackward;
+    const int last = description_.stages - 1;
+    std::vector<T> preactivations = from_input;
+    kept.h_n = h0;
+    for (int64_t position = 0; position < shape_.steps; ++position) {
+      const Step step = step_at(sequence_.steps, position);
+      T* row = preactivations.data() + step.token * G;
+      for (int stage = 0; stage <= last; ++stage) {
+        const Product weights = product_of(stage);
+        product(step.rows, weights.rows, H, stage == 0 ? kept.h_n.data() : operands.data(), H,
+                weights.weights.data(), H, true, row + weights.first, G, true);
+        cuda::stage(
+            cell_, NumberOf<T>::kNumber,
+            cuda::StageForward{
+                .stage = stage,
+                .rows = step.rows,
+                .hidden = int(H),
+                .functions = shape_.functions,
+                .keep = keep,
+                .result_is = stage == last ? cuda::ResultIs::kOutput : cuda::ResultIs::kOperand,
+                .preactivations_t = row,
+                .h = kept.h_n.data(),
+                .c = kept.c.data(),
+                .result = stage == last ? kept.h_n.data() : operands.data(),
+                .out_t = kept.out.data() + step.token * H,
+                .gates_t = keeps ? kept.gates.data() + step.token * G : nullptr,
+                .cells_t = keeps ? kept.cells.data() + step.token * C : nullptr},
+            nullptr);
+      }
     }
   }
 
-  void backward(const std::vector<A>& gates, const std::vector<A>& cells, std::vector<A>& grad_h,
-                std::vector<A>& grad_c, std::vector<T>& grad_gates) {
+  void backward(const Kept& kept, std::vector<A>& grad_h, std::vector<A>& grad_c,
+                std::vector<T>& grad_gates, std::vector<T>& operands) {
     const auto grad_out = converted<T>(random_values<double>(N * H, 6));
     if (where_.path == cuda::Path::kStepwise) {
-      std::vector<T> through = converted<T>(doubles(grad_h));
-      for (int64_t position = shape_.steps - 1; position >= 0; --position) {
-        const HostStep step(sequence_, position);
-        T* grad_row = grad_gates.data() + step.token * G;
-        cuda::step(
-            NumberOf<T>::kNumber,
-            cuda::LstmStepBackward{
-                step.rows, int(H), step.carried, gates.data() + step.token * G,
-                cells.data() + step.token * H, cells.data() + step.token_before * H, c0.data(),
-                grad_out.data() + step.token * H, through.data(), grad_c.data(), grad_row, nullptr},
-            nullptr);
-        product(step.rows, H, G, grad_row, G, w_hh.data(), H, false, through.data(), H, false);
-      }
-      for (int64_t i = 0; i < B * H; ++i) grad_h[i] = cuda::to_compute(through[i]);
+      backward_stepwise(kept, grad_out, grad_h, grad_c, grad_gates, operands);
       return;
     }
-    const cuda::LstmBackward p{cuda_steps(shape_, sequence_),
-                               int(H),
-                               w_hh.data(),
-                               c0.data(),
-                               gates.data(),
-                               cells.data(),
-                               grad_out.data(),
-                               grad_h.data(),
-                               grad_c.data(),
-                               grad_gates.data()};
-    const cuda::Request asked = request(cuda::Pass::kBackward);
+    launch(request(cuda::Pass::kBackward),
+           cuda::Backward{.steps = sequence_.steps,
+                          .hidden = int(H),
+                          .functions = shape_.functions,
+                          .output_gradient = cuda::OutputGradient::kGiven,
+                          .w_hh = w_hh.data(),
+                          .h0 = h0.data(),
+                          .c0 = c0.data(),
+                          .gates = kept.gates.data(),
+                          .cells = kept.cells.data(),
+                          .out = kept.out.data(),
+                          .grad_out = grad_out.data(),
+                          .grad_h = grad_h.data(),
+                          .grad_c = grad_c.data(),
+                          .grad_gates = grad_gates.data(),
+                          .operands = operands.data()});
+  }
+
+  void backward_stepwise(const Kept& kept, const std::vector<T>& grad_out, std::vector<A>& grad_h,
+                         std::vector<A>& grad_c, std::vector<T>& grad_gates,
+                         std::vector<T>& operands) {
+    const int last = description_.stages - 1;
+    std::vector<T> through = converted<T>(doubles(grad_h)), grad_operands(B * O);
+    std::vector<A> direct(description_.reads_output ? B * H : 0, A(0));
+    for (int64_t position = shape_.steps - 1; position >= 0; --position) {
+      const Step step = step_at(sequence_.steps, position);
+      T* grad_row = grad_gates.data() + step.token * G;
+      for (int stage = last; stage >= 0; --stage) {
+        const bool is_last = stage == last;
+        cuda::stage(
+            cell_, NumberOf<T>::kNumber,
+            cuda::StageBackward{.stage = stage,
+                                .rows = step.rows,
+                                .carried = step.carried,
+                                .hidden = int(H),
+                                .functions = shape_.functions,
+                                .output_gradient = is_last ? cuda::OutputGradient::kGiven
+                                                           : cuda::OutputGradient::kZero,
+                                .result_again = is_last ? cuda::Again::kNo : cuda::Again::kYes,
+                                .gates_t = kept.gates.data() + step.token * G,
+                                .cells_t = kept.cells.data() + step.token * C,
+                                .cells_before = kept.cells.data() + step.token_before * C,
+                                .c0 = c0.data(),
+                                .out_before = kept.out.data() + step.token_before * H,
+                                .h0 = h0.data(),
+                                .grad_out_t = grad_out.data() + step.token * H,
+                                .grad_result = is_last ? through.data() : grad_operands.data(),
+                                .grad_direct = direct.data(),
+                                .grad_c = grad_c.data(),
+                                .grad_gates_t = grad_row,
+                                .result_t = operands.data() + step.token * O},
+            nullptr);
+        const Product weights = product_of(stage);
+        product(step.rows, H, weights.rows, grad_row + weights.first, G, weights.weights.data(), H,
+                false, stage == 0 ? through.data() : grad_operands.data(), H, false);
+      }
+    }
+    for (int64_t i = 0; i < B * H; ++i) grad_h[i] = cuda::to_compute(through[i]);
+    for (size_t i = 0; i < direct.size(); ++i) grad_h[i] += direct[i];
+  }
+
+  template <class Params>
+  void launch(const cuda::Request& asked, const Params& params) const {
     if (where_.path == cuda::Path::kResident) {
-      cuda::resident(asked, where_.plan(asked), p, nullptr);
+      cuda::resident(asked, where_.plan(asked), params, nullptr);
     } else {
-      cuda::cooperative(asked, where_.plan(asked), p, nullptr);
+      cuda::cooperative(asked, where_.plan(asked), params, nullptr);
     }
   }
 
   OnPath where_;
+  CellIndex cell_;
+  const CellDescription& description_;
   Sequence sequence_;
   Shape shape_;
   int64_t H, B, G, N;
+  int64_t C, O;  // H, or 0 for a cell without memory, without a second product
   std::vector<T> w_hh, from_input, h0;
   std::vector<A> c0;
-};
-
-template <class T>
-class CudaGru {
- public:
-  using A = cuda::Compute<T>;
-
-  CudaGru(const Shape& shape, const OnPath& where)
-      : where_(where),
-        sequence_(shape),
-        shape_(shape),
-        H(shape.hidden),
-        B(shape.batch),
-        G(RotGruRows::count(H)),
-        N(sequence_.tokens),
-        candidate(RotGruRows::offset(RotGruRows::kCandidate, H)),
-        w_hh(converted<T>(random_values<double>(G * H, 1, weight_scale(H)))),
-        from_input(converted<T>(random_values<double>(N * G, 3))),
-        h0(converted<T>(random_values<double>(B * H, 4))) {}
-
-  Results<double> run() {
-    std::vector<T> out = unwritten<T>(N * H), h_n = unwritten<T>(B * H);
-    std::vector<A> gates = unwritten<A>(N * G), scratch = unwritten<A>(B * G);
-    forward(out, h_n, gates, true);
-    std::vector<T> inference_out = unwritten<T>(N * H), inference_h = unwritten<T>(B * H);
-    forward(inference_out, inference_h, scratch, false);
-    auto grad_h = random_values<A>(B * H, 7);
-    std::vector<T> grad_gates = unwritten<T>(N * G), rotated = unwritten<T>(N * H);
-    backward(gates, out, grad_h, grad_gates, rotated);
-    return {doubles(out),    doubles(h_n),        doubles(gates),  doubles(inference_out),
-            doubles(grad_h), doubles(grad_gates), doubles(rotated)};
-  }
-
- private:
-  cuda::Request request(cuda::Pass pass) const {
-    return {cuda::Cell::kRotGru, pass, H, B, shape_.steps, NumberOf<T>::kNumber, false};
-  }
-
-  void forward(std::vector<T>& out, std::vector<T>& h_n, std::vector<A>& gates, bool save) {
-    std::vector<T> rotated = unwritten<T>(B * H);
-    if (where_.path == cuda::Path::kStepwise) {
-      std::vector<T> preactivations = from_input, recurrent(B * G);
-      h_n = h0;
-      for (int64_t position = 0; position < shape_.steps; ++position) {
-        const HostStep step(sequence_, position);
-        T* row = preactivations.data() + step.token * G;
-        A* gates_t = gates.data() + (save ? step.token * G : 0);
-        product(step.rows, G, H, h_n.data(), H, w_hh.data(), H, true, recurrent.data(), G, false);
-        cuda::step(NumberOf<T>::kNumber,
-                   cuda::GruStepReset{step.rows, int(H), row, recurrent.data(), h_n.data(), gates_t,
-                                      rotated.data()},
-                   nullptr);
-        product(step.rows, H, H, rotated.data(), H, w_hh.data() + candidate * H, H, true,
-                row + candidate, G, true);
-        cuda::step(NumberOf<T>::kNumber,
-                   cuda::GruStepUpdate{step.rows, int(H), row, gates_t, h_n.data(),
-                                       out.data() + step.token * H},
-                   nullptr);
-      }
-      return;
-    }
-    const cuda::GruForward p{cuda_steps(shape_, sequence_),
-                             int(H),
-                             from_input.data(),
-                             w_hh.data(),
-                             h0.data(),
-                             out.data(),
-                             h_n.data(),
-                             gates.data(),
-                             rotated.data(),
-                             save};
-    const cuda::Request asked = request(cuda::Pass::kForward);
-    if (where_.path == cuda::Path::kResident) {
-      cuda::resident(asked, where_.plan(asked), p, nullptr);
-    } else {
-      cuda::cooperative(asked, where_.plan(asked), p, nullptr);
-    }
-  }
-
-  void backward(const std::vector<A>& gates, const std::vector<T>& out, std::vector<A>& grad_h,
-                std::vector<T>& grad_gates, std::vector<T>& rotated) {
-    const auto grad_out = converted<T>(random_values<double>(N * H, 6));
-    if (where_.path == cuda::Path::kStepwise) {
-      std::vector<T> through = converted<T>(std::vector<double>(B * H)), grad_rotated(B * H);
-      for (int64_t position = shape_.steps - 1; position >= 0; --position) {
-        const HostStep step(sequence_, position);
-        T* grad_row = grad_gates.data() + step.token * G;
-        const A* gates_t = gates.data() + step.token * G;
-        const T* out_before = out.data() + step.token_before * H;
-        cuda::step(NumberOf<T>::kNumber,
-                   cuda::GruStepUpdateBackward{step.rows, int(H), step.carried, gates_t, out_before,
-                                               h0.data(), grad_out.data() + step.token * H,
-                                               through.data(), grad_h.data(), grad_row},
-                   nullptr);
-        product(step.rows, H, H, grad_row + candidate, G, w_hh.data() + candidate * H, H, false,
-                grad_rotated.data(), H, false);
-        cuda::step(NumberOf<T>::kNumber,
-                   cuda::GruStepResetBackward{step.rows, int(H), step.carried, gates_t, out_before,
-                                              h0.data(), grad_rotated.data(), grad_h.data(),
-                                              grad_row, rotated.data() + step.token * H},
-                   nullptr);
-        product(step.rows, H, candidate, grad_row, G, w_hh.data(), H, false, through.data(), H,
-                false);
-        product(step.rows, H, G - candidate - H, grad_row + candidate + H, G,
-                w_hh.data() + (candidate + H) * H, H, false, through.data(), H, true);
-      }
-      for (int64_t i = 0; i < B * H; ++i) grad_h[i] += cuda::to_compute(through[i]);
-      return;
-    }
-    const cuda::GruBackward p{cuda_steps(shape_, sequence_),
-                              int(H),
-                              w_hh.data(),
-                              h0.data(),
-                              gates.data(),
-                              out.data(),
-                              grad_out.data(),
-                              grad_h.data(),
-                              grad_gates.data(),
-                              rotated.data()};
-    const cuda::Request asked = request(cuda::Pass::kBackward);
-    if (where_.path == cuda::Path::kResident) {
-      cuda::resident(asked, where_.plan(asked), p, nullptr);
-    } else {
-      cuda::cooperative(asked, where_.plan(asked), p, nullptr);
-    }
-  }
-
-  OnPath where_;
-  Sequence sequence_;
-  Shape shape_;
-  int64_t H, B, G, N, candidate;
-  std::vector<T> w_hh, from_input, h0;
 };
 
 }  // namespace rotcell::tests

@@ -5,40 +5,66 @@
 #include <cstdlib>
 #include <string>
 
+#include "cpu/instruction_set.h"
 #include "tests/cpu_sequences.h"
 
 namespace {
 
+using namespace rotcell;
 using namespace rotcell::tests;
 
 int failures = 0;
 
 bool units_can_be_shared(const Shape& shape) {
-  return shape.inputs == 0 && shape.outputs == 0 && shape.hidden > kernels<float>().unit_tile;
+  return shape.products != ProductMode::kByStep && shape.outputs == 0 &&
+         shape.hidden > kernels<float>().unit_tile;
 }
 
-template <class RunFloat, class RunDouble>
-double check(const char* cell, const Shape& shape, const RunFloat& in_float,
-             const RunDouble& in_double) {
-  const Threads one{1, 1};
-  const auto one_thread = in_float(shape, one);
-  double threads = 0;
-  if (shape.weights_packed) threads = difference(in_float(shape, Threads{3, 1}), one_thread);
-  if (units_can_be_shared(shape)) {
-    threads = std::max(threads, difference(in_float(shape, Threads{2, 3}), one_thread));
+const char* name(ProductMode products) {
+  switch (products) {
+    case ProductMode::kByStep:
+      return "by step";
+    case ProductMode::kByChunk:
+      return "by chunk";
+    default:
+      return "unpacked";
   }
-  Shape with_packed_weights = shape;
-  with_packed_weights.weights_packed = true;
-  const double rounding = difference(one_thread, in_double(with_packed_weights, one));
+}
+
+// The sum of what several threads found is not to the bit that of one.
+constexpr size_t kWeightGradient = 12;
+
+double check(CellIndex cell, const Shape& shape) {
+  const Threads one{1, 1};
+  const auto one_thread = run_cell<float>(cell, shape, one);
+  double threads = 0;
+  if (shape.products != ProductMode::kUnpacked) {
+    auto several = run_cell<float>(cell, shape, Threads{3, 1});
+    if (shape.layout == Layout::kRows) {
+      const Results<float> of_several{several[kWeightGradient]}, of_one{one_thread[kWeightGradient]};
+      if (!(difference(of_several, of_one) < 1e-5)) threads = 1;
+      several[kWeightGradient].clear();
+    }
+    threads = std::max(threads, difference(several, one_thread));
+  }
+  if (units_can_be_shared(shape)) {
+    threads = std::max(threads, difference(run_cell<float>(cell, shape, Threads{2, 3}), one_thread));
+  }
+  Shape packed_weights = shape;
+  if (shape.products == ProductMode::kUnpacked) packed_weights.products = ProductMode::kByChunk;
+  packed_weights.layout = Layout::kUnits;
+  const double rounding = difference(one_thread, run_cell<double>(cell, packed_weights, one));
   if (threads != 0 || !(rounding < 1e-5)) {
     ++failures;
     std::printf(
-        "FAILED %s B%lld T%lld I%lld H%lld P%lld%s%s%s: float against double %.2g, threads %.2g\n",
-        cell, static_cast<long long>(shape.batch), static_cast<long long>(shape.steps),
-        static_cast<long long>(shape.inputs), static_cast<long long>(shape.hidden),
-        static_cast<long long>(shape.outputs), shape.packed ? " packed" : "",
-        shape.reverse ? " reverse" : "", shape.weights_packed ? "" : " unpacked", rounding,
-        threads);
+        "FAILED %s B%lld T%lld I%lld H%lld P%lld%s%s%s, %s: float against double %.2g, threads "
+        "%.2g\n",
+        kCells[cell].name, static_cast<long long>(shape.batch),
+        static_cast<long long>(shape.steps), static_cast<long long>(shape.inputs),
+        static_cast<long long>(shape.hidden), static_cast<long long>(shape.outputs),
+        shape.packed ? " packed" : "", shape.reverse ? " reverse" : "",
+        shape.functions.gates == GateFunction::kHardSigmoid ? " hard gates" : "",
+        shape.layout == Layout::kRows ? "rows in lanes" : name(shape.products), rounding, threads);
   }
   return rounding;
 }
@@ -52,24 +78,40 @@ int main(int count, char** arguments) {
   }
   int checked = 0;
   double worst = 0;
+  const auto check_all_cells = [&](Shape shape) {
+    for (CellIndex cell = 0; cell < Cells::kCount; ++cell) {
+      if (shape.outputs > 0 && !kCells[cell].can_project) continue;
+      worst = std::max(worst, check(cell, shape));
+      ++checked;
+    }
+  };
   for (const int64_t hidden : {1, 2, 3, 7, 8, 15, 16, 31, 32, 33, 50, 67}) {
-    for (const int64_t batch : {1, 2, 5, 6, 8, 9, 13, 18}) {
+    for (const int64_t batch : {1, 2, 5, 6, 8, 9, 13, 18, 40}) {
       for (const bool packed : {false, true}) {
         for (const bool reverse : {false, true}) {
-          const int64_t inputs = batch % 2 ? 0 : hidden + 3;
-          for (const bool weights_packed : {true, false}) {
-            if (!weights_packed && inputs > 0) continue;
-            Shape shape{batch, 4, inputs, hidden, 0, packed, reverse, weights_packed};
-            worst = std::max(worst, check("gru", shape, run_gru<float>, run_gru<double>));
-            worst = std::max(worst, check("lstm", shape, run_lstm<float>, run_lstm<double>));
-            checked += 2;
+          const bool by_step = batch % 2 == 0;
+          for (const ProductMode products :
+               {by_step ? ProductMode::kByStep : ProductMode::kByChunk, ProductMode::kUnpacked}) {
+            if (by_step && products == ProductMode::kUnpacked) continue;
+            Shape shape{batch, 4, hidden + 3, hidden, 0, packed, reverse, products};
+            check_all_cells(shape);
+            if (products == ProductMode::kByStep) {
+              Shape by_rows = shape;
+              by_rows.layout = Layout::kRows;
+              by_rows.functions.gates =
+                  hidden % 3 ? GateFunction::kSigmoid : GateFunction::kHardSigmoid;
+              check_all_cells(by_rows);
+            }
             if (hidden < 3) continue;
             shape.outputs = hidden / 2;
-            worst = std::max(worst, check("lstm", shape, run_lstm<float>, run_lstm<double>));
-            ++checked;
+            check_all_cells(shape);
           }
         }
       }
+      Shape hard{batch, 4, hidden + 3, hidden, 0, batch % 2 == 0, batch % 3 == 0};
+      hard.functions = {GateFunction::kHardSigmoid,
+                        batch % 4 < 2 ? GateFunction::kHardSigmoid : GateFunction::kSigmoid};
+      check_all_cells(hard);
     }
   }
   std::printf("%s: %d sequences, %d failures, largest error of float against double %.2g\n",

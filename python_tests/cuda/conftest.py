@@ -13,7 +13,7 @@ import pytest
 import torch
 from machines import Executor, Gpu, Machine
 
-from rotcell import _C
+from rotcell import _libraries
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "build_tools"))
 
@@ -50,14 +50,14 @@ def gpu() -> Iterator[Gpu]:
     reason = None
     if not torch.cuda.is_available():
         reason = "torch sees no GPU here"
-    elif not _C.has_cuda:
+    elif not _libraries.has_cuda():
         reason = "rotcell was built without CUDA kernels"
     if reason and os.environ.get("ROTCELL_REQUIRE_CUDA") == "1":
         pytest.fail(f"ROTCELL_REQUIRE_CUDA=1, but {reason}")
     if reason:
         pytest.skip(reason)
     yield Gpu()
-    _C.force_cuda_path(None)
+    _libraries.force_cuda_path(None)
 
 
 # Where there is no GPU and none is required, test_cuda_gpu_only.py alone says so: a line for each

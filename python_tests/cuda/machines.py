@@ -11,7 +11,7 @@ import torch
 from kernel_cases import Case
 from torch import Tensor
 
-from rotcell import _C
+from rotcell import _C, _libraries
 
 KNOWN = _C.known_cuda_devices()
 
@@ -85,12 +85,12 @@ class Gpu:
 
     def use(self, setting: Setting, case: Case, dtype: torch.dtype) -> None:
         for pass_name in ("forward", "backward"):
-            if setting.plan(case, dtype, pass_name, _C.cuda_device(0)) is None:
+            if setting.plan(case, dtype, pass_name, _libraries.cuda_device(0)) is None:
                 pytest.skip(f"this GPU cannot run {case} on the {setting.path} path")
         self.force_path(setting.path)
 
     def force_path(self, path: str | None) -> None:
-        _C.force_cuda_path(path)
+        _libraries.force_cuda_path(path)
 
 
 Machine = Executor | Gpu

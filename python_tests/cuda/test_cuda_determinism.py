@@ -2,18 +2,18 @@
 
 import pytest
 import torch
-from helpers import KINDS, LSTM
+from helpers import KINDS
 from kernel_cases import Case, run
 from machines import COOPERATIVE_PLAIN, SETTINGS, STEPWISE, on
-from test_kernels import FUNCTIONS
 
 DTYPES = [torch.float32, torch.bfloat16]
+PROJECTING = [kind for kind in KINDS if kind.description.can_project]
 
 
 def results_and_gradients(machine, setting, case, dtype):
     machine.use(setting, case, dtype)
     tensors, batch_sizes = case.arguments(dtype)
-    results, grads = run(FUNCTIONS[case.kind][0], on(machine, tensors), batch_sizes, case.reverse)
+    results, grads = run(case.kind.kernel, on(machine, tensors), batch_sizes, *case.options)
     return results + grads
 
 
@@ -41,7 +41,7 @@ def test_two_backward_passes_give_the_same_bits(machine, kind, setting, dtype):
     tensors, batch_sizes = case.arguments(dtype)
     leaves = [None if t is None else t.requires_grad_() for t in on(machine, tensors)]
     targets = [t for t in leaves if t is not None]
-    results = FUNCTIONS[kind][0](*leaves, batch_sizes, False)
+    results = kind.kernel(*leaves, batch_sizes, False)
     ones = [torch.ones_like(r) for r in results]
     first = torch.autograd.grad(results, targets, ones, retain_graph=True)
     assert_same_bits(first, torch.autograd.grad(results, targets, ones))
@@ -59,16 +59,9 @@ def test_the_order_of_threads_does_not_matter(executor, kind, setting, dtype, re
         assert_same_bits(results_and_gradients(executor, setting, case, dtype), expected)
 
 
-@pytest.fixture
-def fresh_memory_is_nan():
-    """Whoever reads what nobody wrote gets NaN."""
-    torch.use_deterministic_algorithms(True)
-    assert torch.utils.deterministic.fill_uninitialized_memory
-    yield
-    torch.use_deterministic_algorithms(False)
+# In the executor, memory that an op asks for is NaN until it is written.
 
 
-@pytest.mark.usefixtures("fresh_memory_is_nan")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("setting", [*SETTINGS, COOPERATIVE_PLAIN], ids=str)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -79,9 +72,9 @@ def test_no_memory_is_read_before_it_is_written(executor, kind, setting, dtype):
         assert not any(t.isnan().any() for t in found)
 
 
-@pytest.mark.usefixtures("fresh_memory_is_nan")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_projection_reads_no_memory_before_it_is_written(executor, dtype):
-    case = Case(LSTM, 6, 3, 3, 9, outputs=4, packed=True)
+@pytest.mark.parametrize("kind", PROJECTING, ids=str)
+def test_a_projection_reads_no_memory_before_it_is_written(executor, kind, dtype):
+    case = Case(kind, 6, 3, 3, 9, outputs=4, packed=True)
     found = results_and_gradients(executor, STEPWISE, case, dtype)
     assert not any(t.isnan().any() for t in found)

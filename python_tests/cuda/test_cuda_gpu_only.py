@@ -7,7 +7,6 @@ import torch
 from helpers import KINDS
 from kernel_cases import Case, output_gradients, run
 from machines import Setting, on
-from test_kernels import FUNCTIONS
 
 pytestmark = pytest.mark.needs_cuda
 PATHS = ["stepwise", "resident", "cooperative"]
@@ -29,10 +28,10 @@ def test_a_graph_repeats_forward_and_backward(gpu, kind, path):
     tensors, _ = arguments(gpu, path, Case(kind, 6, 5, 3, 20))
     leaves = [None if t is None else t.clone().requires_grad_() for t in tensors]
     targets = [t for t in leaves if t is not None]
-    incoming = output_gradients(FUNCTIONS[kind][0](*tensors, None, False))
+    incoming = output_gradients(kind.kernel(*tensors, None, False))
 
     def once():
-        results = FUNCTIONS[kind][0](*leaves, None, False)
+        results = kind.kernel(*leaves, None, False)
         return [*results, *torch.autograd.grad(results, targets, incoming)]
 
     side = torch.cuda.Stream()
@@ -53,11 +52,11 @@ def test_a_graph_repeats_forward_and_backward(gpu, kind, path):
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_graph_of_different_lengths_goes_stepwise(gpu, kind):
     tensors, batch_sizes = arguments(gpu, "stepwise", Case(kind, 6, 5, 3, 20, packed=True))
-    expected = FUNCTIONS[kind][0](*tensors, batch_sizes, False)
+    expected = kind.kernel(*tensors, batch_sizes, False)
     gpu.force_path(None)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        captured = FUNCTIONS[kind][0](*tensors, batch_sizes, False)
+        captured = kind.kernel(*tensors, batch_sizes, False)
     graph.replay()
     assert_same_bits(captured, expected)
 
@@ -68,13 +67,13 @@ def test_a_graph_of_different_lengths_goes_stepwise(gpu, kind):
 def test_a_side_stream_gives_the_same_bits(gpu, kind, path, packed):
     case = Case(kind, 6, 50, 3, 20, packed=packed)
     tensors, batch_sizes = arguments(gpu, path, case)
-    expected = run(FUNCTIONS[kind][0], tensors, batch_sizes, False)
+    expected = run(kind.kernel, tensors, batch_sizes, False)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         torch.cuda._sleep(10**7)  # whoever runs on another stream reads too early
         late = [None if t is None else t.clone() for t in tensors]
-        found = run(FUNCTIONS[kind][0], late, batch_sizes, False)
+        found = run(kind.kernel, late, batch_sizes, False)
     side.synchronize()
     for a, b in zip(found, expected, strict=True):
         assert_same_bits(a, b)
@@ -88,11 +87,11 @@ def test_the_host_never_waits_for_the_device(gpu, kind, path, packed):
     tensors, batch_sizes = arguments(gpu, path, case)
     leaves = [None if t is None else t.requires_grad_() for t in tensors]
     targets = [t for t in leaves if t is not None]
-    incoming = output_gradients(FUNCTIONS[kind][0](*tensors, batch_sizes, False))
+    incoming = output_gradients(kind.kernel(*tensors, batch_sizes, False))
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        results = FUNCTIONS[kind][0](*leaves, batch_sizes, False)
+        results = kind.kernel(*leaves, batch_sizes, False)
         torch.autograd.grad(results, targets, incoming)
     finally:
         torch.cuda.set_sync_debug_mode(before)
@@ -105,10 +104,10 @@ def test_a_device_that_is_not_the_current_one(gpu, kind, path):
         pytest.skip("there is only one GPU")
     case = Case(kind, 6, 5, 3, 20, packed=True)
     tensors, batch_sizes = arguments(gpu, path, case)
-    expected, _ = run(FUNCTIONS[kind][0], tensors, batch_sizes, False)
+    expected, _ = run(kind.kernel, tensors, batch_sizes, False)
     elsewhere = [None if t is None else t.to("cuda:1") for t in tensors]
     assert torch.cuda.current_device() == 0
-    found, grads = run(FUNCTIONS[kind][0], elsewhere, batch_sizes, False)
+    found, grads = run(kind.kernel, elsewhere, batch_sizes, False)
     assert {t.device for t in found + grads} == {torch.device("cuda:1")}
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a.cpu(), b.cpu())
@@ -136,9 +135,9 @@ def test_the_tf32_switch_is_left_to_torch(gpu, kind, path):
     before = torch.backends.cuda.matmul.allow_tf32
     try:
         torch.backends.cuda.matmul.allow_tf32 = True
-        found = FUNCTIONS[kind][0](*tensors, None, False)
+        found = kind.kernel(*tensors, None, False)
         torch.backends.cuda.matmul.allow_tf32 = False
-        exact = FUNCTIONS[kind][0](*tensors, None, False)
+        exact = kind.kernel(*tensors, None, False)
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
     for a, b in zip(found, exact, strict=True):  # 10 bits of mantissa instead of 23

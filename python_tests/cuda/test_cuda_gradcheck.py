@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from helpers import KINDS, LSTM
+from helpers import KINDS
 from kernel_cases import Case
 from machines import SETTINGS, STEPWISE, on
-from test_kernels import FUNCTIONS
 from torch.autograd import gradcheck
 
 
@@ -19,7 +18,7 @@ def check(machine, setting, case, fast_mode):
         arguments = list(tensors)
         for place, leaf in zip(present, leaves, strict=True):
             arguments[place] = leaf
-        return FUNCTIONS[case.kind][0](*arguments, batch_sizes, case.reverse)
+        return case.kind.kernel(*arguments, batch_sizes, *case.options)
 
     leaves = [tensors[place].requires_grad_() for place in present]
     assert gradcheck(function, leaves, fast_mode=fast_mode)
@@ -40,5 +39,6 @@ def test_every_entry_of_the_jacobian(machine, kind, setting):
     check(machine, setting, Case(kind, 2, 2, 1, 3, packed=True), False)
 
 
-def test_gradients_through_a_projection(machine):
-    check(machine, STEPWISE, Case(LSTM, 3, 3, 2, 5, outputs=2, packed=True), True)
+@pytest.mark.parametrize("kind", [k for k in KINDS if k.description.can_project], ids=str)
+def test_gradients_through_a_projection(machine, kind):
+    check(machine, STEPWISE, Case(kind, 3, 3, 2, 5, outputs=2, packed=True), True)

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from helpers import GRU, KINDS, LSTM
-from kernel_cases import Case
+from helpers import GRU, KINDS, LSTM, assert_all_near
+from kernel_cases import Case, run
 from machines import KNOWN, STEPWISE, Setting
-from test_kernels import FUNCTIONS
+from test_kernels import SIGMOIDS
 
 ONE_LAUNCH = ["resident", "cooperative"]
 STEPS = 5
@@ -17,7 +17,7 @@ def launches_of_each_pass(executor, case, path):
     tensors, batch_sizes = case.arguments(torch.float32)
     leaves = [None if t is None else t.requires_grad_() for t in tensors]
     executor.launches()
-    out, *_ = FUNCTIONS[case.kind][0](*leaves, batch_sizes, case.reverse)
+    out, *_ = case.kind.kernel(*leaves, batch_sizes, *case.options)
     forward = executor.launches()
     out.sum().backward()
     return forward, executor.launches()
@@ -30,17 +30,17 @@ def launches_of_each_pass(executor, case, path):
 def test_a_sequence_is_one_launch_in_each_pass(executor, kind, path, packed, reverse):
     case = Case(kind, 6, STEPS, 3, 20, packed=packed, reverse=reverse)
     forward, backward = launches_of_each_pass(executor, case, path)
-    assert forward == {f"rot_{kind}_{path}_forward": 1}
-    assert backward == {f"rot_{kind}_{path}_backward": 1}
+    assert forward == {f"{kind}_{path}_forward": 1}
+    assert backward == {f"{kind}_{path}_backward": 1}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_stepwise_has_at_most_two_launches_a_step_and_pass(executor, kind):
+def test_stepwise_has_one_launch_for_each_stage_of_a_step(executor, kind):
     case = Case(kind, 6, STEPS, 3, 20, packed=True)
-    forward, backward = launches_of_each_pass(executor, case, "stepwise")
-    for counts in (forward, backward):
-        assert all(count == STEPS for count in counts.values())
-        assert len(counts) == (1 if kind is LSTM else 2)
+    passes = launches_of_each_pass(executor, case, "stepwise")
+    stages = 2 if kind.num_states == 1 else 1
+    for counts, pass_name in zip(passes, ("forward", "backward"), strict=True):
+        assert counts == {f"{kind}_stage{stage}_{pass_name}": STEPS for stage in range(stages)}
 
 
 @pytest.mark.parametrize("path", ONE_LAUNCH)
@@ -50,9 +50,9 @@ def test_each_direction_and_layer_is_a_launch_of_its_own(executor, kind, path):
     executor.force_path(path)
     executor.launches()
     out, _ = layer(torch.randn(4, 5, 3))
-    assert executor.launches() == {f"rot_{kind}_{path}_forward": 4}
+    assert executor.launches() == {f"{kind}_{path}_forward": 4}
     out.sum().backward()
-    assert executor.launches() == {f"rot_{kind}_{path}_backward": 4}
+    assert executor.launches() == {f"{kind}_{path}_backward": 4}
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_each_direction_and_layer_is_a_launch_of_its_own(executor, kind, path):
 )
 def test_without_force_the_plan_is_followed(executor, hidden, batch, path):
     tensors, _ = Case(LSTM, batch, 3, 2, hidden).arguments(torch.float32)
-    torch.ops.rotcell.rot_lstm(*tensors, None, False, False)
-    names = {"stepwise": "rot_lstm_step_forward"}
+    torch.ops.rotcell.rot_lstm(*tensors, None, *SIGMOIDS, False)
+    names = {"stepwise": "rot_lstm_stage0_forward"}
     assert set(executor.launches()) == {names.get(path, f"rot_lstm_{path}_forward")}
 
 
@@ -71,7 +71,7 @@ FORCED = {
     "cooperative, too large": (
         "cooperative",
         Case(GRU, 2, 2, 3, 4000),
-        "RotGRU of hidden size 4000",
+        "rot_gru of hidden size 4000",
     ),
     "resident, projection": ("resident", Case(LSTM, 2, 2, 3, 6, outputs=2), "projections"),
     "cooperative, projection": ("cooperative", Case(LSTM, 2, 2, 3, 6, outputs=2), "projections"),
@@ -84,7 +84,7 @@ def test_a_forced_path_that_cannot_run_says_why(executor, name):
     executor.force_path(path)
     tensors, _ = case.arguments(torch.float32)
     with pytest.raises(RuntimeError, match=f"forced path {path} cannot run.*{message}"):
-        FUNCTIONS[case.kind][0](*tensors, None, False)
+        case.kind.kernel(*tensors, None)
 
 
 def test_a_forced_path_without_cooperative_launch_says_why(executor):
@@ -92,7 +92,7 @@ def test_a_forced_path_without_cooperative_launch_says_why(executor):
     executor.force_path("cooperative")
     tensors, _ = Case(LSTM, 2, 2, 3, 6).arguments(torch.float32)
     with pytest.raises(RuntimeError, match="no cooperative launch"):
-        FUNCTIONS[LSTM][0](*tensors, None, False)
+        LSTM.kernel(*tensors, None)
 
 
 def test_an_unknown_path_is_refused(executor):
@@ -106,31 +106,48 @@ def test_a_launch_that_fails_names_the_kernel(executor, kind):
     executor.module.pose_as(KNOWN["H100"] | {"shared_bytes_per_multiprocessor": 2048})
     executor.force_path("cooperative")
     tensors, _ = Case(kind, 2, 2, 3, 20).arguments(torch.float32)
-    with pytest.raises(RuntimeError, match=f"rot_{kind}_cooperative_forward.*failed to launch"):
-        FUNCTIONS[kind][0](*tensors, None, False)
+    with pytest.raises(RuntimeError, match=f"{kind}_cooperative_forward.*failed to launch"):
+        kind.kernel(*tensors, None)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_cooperative_launch_that_is_refused_goes_stepwise(executor, kind):
+    device = KNOWN["H100"] | {"shared_bytes_per_multiprocessor": 2048}
+    executor.module.pose_as(device)
+    case = Case(kind, 4, 3, 2, 300, packed=True)
+    setting = Setting("cooperative", "H100")
+    assert setting.plan(case, torch.float64, "forward", device)["path"] == "cooperative"
+    tensors, batch_sizes = case.arguments()
+    results, grads = run(kind.kernel, tensors, batch_sizes)
+    counts = executor.launches()
+    assert counts
+    assert all("_stage" in name for name in counts)
+    expected, expected_grads = run(kind.reference, tensors, batch_sizes)
+    assert_all_near(results + grads, expected + expected_grads)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_removing_the_executor_brings_the_cpu_ops_back(simt_module, kind):
     tensors, _ = Case(kind, 3, 4, 5, 6).arguments(torch.float32)
     arguments = (*tensors, None, False)
-    on_cpu = FUNCTIONS[kind][0](*arguments)
+    on_cpu = kind.kernel(*arguments)
     simt_module.reset_launches()
     for _ in range(2):
         simt_module.install()
-        FUNCTIONS[kind][0](*arguments)
+        kind.kernel(*arguments)
         assert sum(simt_module.launches().values()) > 0
         simt_module.remove()
         simt_module.reset_launches()
-        again = FUNCTIONS[kind][0](*arguments)
+        again = kind.kernel(*arguments)
         assert simt_module.launches() == {}
         assert all(torch.equal(a, b) for a, b in zip(on_cpu, again, strict=True))
 
 
-def test_stepwise_projects(executor):
-    case = Case(LSTM, 4, STEPS, 3, 8, outputs=3)
+@pytest.mark.parametrize("kind", [k for k in KINDS if k.description.can_project], ids=str)
+def test_stepwise_projects(executor, kind):
+    case = Case(kind, 4, STEPS, 3, 8, outputs=3)
     executor.use(STEPWISE, case, torch.float32)
     executor.force_path(None)
     tensors, _ = case.arguments(torch.float32)
-    torch.ops.rotcell.rot_lstm(*tensors, None, False, False)
-    assert executor.launches() == {"rot_lstm_step_forward": STEPS}
+    kind.op(*tensors, None, *SIGMOIDS, False)
+    assert executor.launches() == {f"{kind}_stage0_forward": STEPS}

@@ -8,7 +8,6 @@ import pytest
 import torch
 from helpers import (
     KINDS,
-    LSTM,
     OPTIONS,
     assert_all_near,
     gradients,
@@ -18,6 +17,7 @@ from helpers import (
     states_for,
 )
 from kernel_cases import Case, output_gradients
+from test_kernels import SIGMOIDS
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
@@ -40,6 +40,12 @@ def results_and_gradients(layer, x, states, kind):
     tokens = out.data if isinstance(out, PackedSequence) else out
     results = [tokens, *kind.as_states(last)]
     return [*results, *gradients(results, inputs, output_gradients(results))]
+
+
+def layer_inputs(kind, tensors):
+    """What a backward op takes of the forward op's tensors: all but the biases."""
+    first_bias = 3 + kind.num_states
+    return [*tensors[:first_bias], *tensors[first_bias + 2 :]]
 
 
 LAYERS = [
@@ -84,9 +90,9 @@ def test_with_the_rotation_off_it_is_nn_lstm(forced, hidden, packed):
 def test_ops_pass_opcheck(forced, kind, save, packed, dtype):
     tensors, batch_sizes = Case(kind, 3, 4, 5, 6, packed=packed).arguments(dtype)
     tensors = [None if t is None else t.to(forced.device) for t in tensors]
-    op = getattr(torch.ops.rotcell, f"rot_{kind}").default
     checks = ("test_schema", "test_faketensor")
-    torch.library.opcheck(op, (*tensors, batch_sizes, False, save), test_utils=checks)
+    arguments = (*tensors, batch_sizes, *SIGMOIDS, save)
+    torch.library.opcheck(kind.op.default, arguments, test_utils=checks)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -94,30 +100,24 @@ def test_ops_pass_opcheck(forced, kind, save, packed, dtype):
 def test_backward_ops_pass_opcheck(forced, kind, wanted):
     tensors, _ = Case(kind, 3, 4, 5, 6).arguments(torch.bfloat16)
     tensors = [None if t is None else t.to(forced.device) for t in tensors]
-    forward = getattr(torch.ops.rotcell, f"rot_{kind}")
-    out, *rest = forward(*tensors, None, False, True)
+    out, *rest = kind.op(*tensors, None, *SIGMOIDS, True)
     states, saved = rest[: kind.num_states], rest[kind.num_states :]
     grads = [torch.randn_like(out), None, *(torch.randn_like(s) for s in states[1:])]
-    inputs = tensors[: 3 + kind.num_states]
-    if kind is LSTM:
-        inputs.append(tensors[-1])
-    backward = getattr(torch.ops.rotcell, f"rot_{kind}_backward").default
-    arguments = (*grads, *inputs, None, False, out, *saved, *wanted)
+    arguments = (*grads, *layer_inputs(kind, tensors), None, *SIGMOIDS, out, *saved, *wanted)
     checks = ("test_schema", "test_faketensor")
-    torch.library.opcheck(backward, arguments, test_utils=checks)
+    torch.library.opcheck(kind.backward_op.default, arguments, test_utils=checks)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_backward_refuses_what_forward_did_not_save(machine, kind):
     tensors, _ = Case(kind, 3, 4, 5, 6).arguments(torch.float32)
     tensors = [None if t is None else t.to(machine.device) for t in tensors]
-    out, *rest = getattr(torch.ops.rotcell, f"rot_{kind}")(*tensors, None, False, True)
+    out, *rest = kind.op(*tensors, None, *SIGMOIDS, True)
     gates, *cells = rest[kind.num_states :]
-    inputs = tensors[: 3 + kind.num_states] + ([tensors[-1]] if kind is LSTM else [])
-    backward = getattr(torch.ops.rotcell, f"rot_{kind}_backward")
+    inputs = layer_inputs(kind, tensors)
     nothing = [None] * (1 + kind.num_states)
     with pytest.raises(RuntimeError, match="expected gates as the forward op saved it"):
-        backward(*nothing, *inputs, None, False, out, gates[:-1], *cells, True, True)
+        kind.backward_op(*nothing, *inputs, None, *SIGMOIDS, out, gates[:-1], *cells, True, True)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from machines import KNOWN
 
-from rotcell import _C
+from rotcell import _C, reference
 
-CELLS = ["lstm", "gru"]
+CELLS = [cell.name for cell in reference.CELLS.values()]
 PASSES = ["forward", "backward"]
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
 
@@ -49,8 +49,24 @@ def test_an_h100_keeps_these_sizes_resident(cell, pass_name, dtype, hidden):
 @pytest.mark.parametrize("cell", CELLS)
 def test_larger_sizes_are_cooperative_and_the_largest_stepwise(cell, pass_name, device):
     for dtype in ("float32", "float16"):
-        paths = [plan(cell, pass_name, hidden, dtype, device)["path"] for hidden in (50, 250, 4000)]
+        batch = 16 if dtype == "float16" and pass_name == "backward" else 32
+        paths = [
+            plan(cell, pass_name, hidden, dtype, device, batch)["path"]
+            for hidden in (50, 250, 4000)
+        ]
         assert paths == ["resident", "cooperative", "stepwise"]
+
+
+@pytest.mark.parametrize("device", KNOWN)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_half_types_go_back_stepwise_above_one_tile_of_rows(cell, dtype, device):
+    def path(pass_name: str, batch: int) -> str:
+        return plan(cell, pass_name, 250, dtype, device, batch)["path"]
+
+    assert path("backward", 16) == path("forward", 16) == "cooperative"
+    assert path("backward", 17) == "stepwise"
+    assert plan(cell, "forward", 250, "float16", device, 17)["path"] == "cooperative"
 
 
 @pytest.mark.parametrize("device", KNOWN)
@@ -99,24 +115,25 @@ def test_more_shared_memory_and_narrower_types_fit_more_units(cell, pass_name, p
 
 def test_projections_run_stepwise():
     for device in KNOWN:
-        found = plan("lstm", "forward", 50, "float32", device, projection=True)
+        found = plan("rot_lstm", "forward", 50, "float32", device, projection=True)
         assert found["path"] == "stepwise"
         for path in ("resident", "cooperative"):
             assert (
-                plan("lstm", "forward", 50, "float32", device, projection=True, path=path) is None
+                plan("rot_lstm", "forward", 50, "float32", device, projection=True, path=path)
+                is None
             )
 
 
 def test_stepwise_can_always_run():
     for hidden in (0, 1, 10**5):
-        assert plan("gru", "backward", hidden, "float64", "T4", path="stepwise")
+        assert plan("rot_gru", "backward", hidden, "float64", "T4", path="stepwise")
 
 
 def test_without_cooperative_launch_large_sizes_run_stepwise():
     device = KNOWN["A100"] | {"cooperative_launch": False}
-    assert plan("lstm", "forward", 512, "float16", "A100")["path"] == "cooperative"
-    assert plan("lstm", "forward", 512, "float16", device)["path"] == "stepwise"
-    assert plan("lstm", "forward", 50, "float32", device)["path"] == "resident"
+    assert plan("rot_lstm", "forward", 512, "float16", "A100")["path"] == "cooperative"
+    assert plan("rot_lstm", "forward", 512, "float16", device)["path"] == "stepwise"
+    assert plan("rot_lstm", "forward", 50, "float32", device)["path"] == "resident"
 
 
 @pytest.mark.parametrize(
@@ -124,13 +141,15 @@ def test_without_cooperative_launch_large_sizes_run_stepwise():
 )
 def test_large_batches_are_left_to_torchs_products(dtype, hidden, largest_batch):
     for batch in (1, largest_batch):
-        assert plan("lstm", "forward", hidden, dtype, "A100", batch)["path"] == "cooperative"
-    assert plan("lstm", "forward", hidden, dtype, "A100", largest_batch + 1)["path"] == "stepwise"
+        assert plan("rot_lstm", "forward", hidden, dtype, "A100", batch)["path"] == "cooperative"
+    assert (
+        plan("rot_lstm", "forward", hidden, dtype, "A100", largest_batch + 1)["path"] == "stepwise"
+    )
 
 
 def test_tensor_cores_are_used_for_the_types_they_know():
     def has(dtype: str, device: str) -> bool:
-        return plan("lstm", "forward", 256, dtype, device, path="cooperative")["tensor_cores"]
+        return plan("rot_lstm", "forward", 256, dtype, device, path="cooperative")["tensor_cores"]
 
     assert has("float16", "T4")
     assert has("bfloat16", "A100")
@@ -140,14 +159,17 @@ def test_tensor_cores_are_used_for_the_types_they_know():
 
 def test_blocks_carry_more_rows_when_the_batch_is_larger_than_the_gpu():
     rows = [
-        plan("lstm", "forward", 50, "float32", "T4", batch)["rows_per_block"]
+        plan("rot_lstm", "forward", 50, "float32", "T4", batch)["rows_per_block"]
         for batch in (1, 40, 41, 160)
     ]
     assert rows == [1, 1, 4, 4]
 
 
 BAD = {
-    "cell": ({"cell": "rnn"}, "cell must be one of lstm, gru, got 'rnn'"),
+    "cell": (
+        {"cell": "rnn"},
+        f"cell must be one of {', '.join(CELLS)}, got 'rnn'",
+    ),
     "pass": ({"pass_name": "sideways"}, "pass_name must be one of forward, backward"),
     "dtype": ({"dtype": "int8"}, "dtype must be one of float32, float64, float16, bfloat16"),
     "hidden": ({"hidden": -1}, "hidden must not be negative"),
@@ -160,7 +182,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_requests_are_refused(name):
     good = {
-        "cell": "lstm", "pass_name": "forward", "hidden": 5, "batch": 3, "steps": 2,
+        "cell": "rot_lstm", "pass_name": "forward", "hidden": 5, "batch": 3, "steps": 2,
         "dtype": "float32", "device": "T4",
     }  # fmt: skip
     change, message = BAD[name]

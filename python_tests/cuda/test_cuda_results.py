@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import GRU, KINDS, LSTM, TOLERANCE, assert_all_near
-from kernel_cases import Case, output_gradients, run, variants
+from helpers import GRU, KINDS, TOLERANCE, Kind, assert_all_near
+from kernel_cases import Case, output_gradients, run
 from machines import (
     COOPERATIVE,
     COOPERATIVE_PLAIN,
@@ -20,16 +20,32 @@ from machines import (
     Setting,
     on,
 )
-from test_kernels import FUNCTIONS
 
 # Every hidden size modulo 4, and batches and steps that fill no tile: of 4 and of 16 rows.
 SMALL = [(1, 1, 1, 1), (1, 5, 3, 2), (3, 4, 2, 3), (5, 3, 7, 20), (18, 2, 3, 21), (7, 3, 4, 38)]
+
+
+def small_cases(kind: Kind, setting: Setting) -> list[Case]:
+    """Of each size two, packed and not, in both directions; sometimes without a bias.
+
+    Projections run stepwise only.
+    """
+    cases = []
+    for number, size in enumerate(SMALL):
+        plain = Case(kind, *size, bias=number % 3 != 2)
+        even = number % 2 == 0
+        both = [replace(plain, reverse=even), replace(plain, packed=True, reverse=not even)]
+        cases += both
+        if setting is STEPWISE and kind.description.can_project and plain.hidden > 2:
+            cases += [replace(case, outputs=max(1, plain.hidden // 3)) for case in both]
+    return cases
+
+
 SMALL_CASES = [
     pytest.param(setting, case, id=f"{setting}-{case}")
     for setting in SETTINGS
     for kind in KINDS
-    for case in variants(kind, SMALL)
-    if not case.outputs or setting is STEPWISE  # which is how projections run
+    for case in small_cases(kind, setting)
 ]
 
 # More than one stage of an operand, unrolled loops with their tails, blocks of all sizes.
@@ -56,9 +72,9 @@ def large_cases(sizes: dict[Setting, list[tuple[int, int, int, int]]]) -> list:
     return [
         pytest.param(setting, case, id=f"{setting}-{case}")
         for setting, shapes in sizes.items()
-        for shape in shapes
+        for number, shape in enumerate(shapes)
         for kind in KINDS
-        for case in (Case(kind, *shape), Case(kind, *shape, packed=True, reverse=True))
+        for case in [Case(kind, *shape, packed=number % 2 == 0, reverse=number % 2 == 0)]
     ]
 
 
@@ -71,13 +87,12 @@ def check(
     grads_tolerance: float,
 ) -> None:
     machine.use(setting, case, dtype)
-    kernel, reference = FUNCTIONS[case.kind]
     tensors, batch_sizes = case.arguments(dtype)
-    results, grads = run(kernel, on(machine, tensors), batch_sizes, case.reverse)
+    results, grads = run(case.kind.kernel, on(machine, tensors), batch_sizes, *case.options)
     assert {t.dtype for t in results + grads} == {dtype}
     assert {t.device for t in results + grads} == {machine.device}
     in_double = [None if t is None else t.double() for t in tensors]
-    true_results, true_grads = run(reference, in_double, batch_sizes, case.reverse)
+    true_results, true_grads = run(case.kind.reference, in_double, batch_sizes, *case.options)
     assert_all_near([r.cpu() for r in results], true_results, tolerance=results_tolerance)
     assert_all_near([g.cpu() for g in grads], true_grads, tolerance=grads_tolerance)
 
@@ -129,8 +144,22 @@ def test_larger_half_types_are_as_good_as_their_rounding(machine, setting, case,
 
 
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
-def test_projections_of_half_types_are_as_good_as_their_rounding(machine, dtype):
-    check_half(machine, STEPWISE, Case(LSTM, 5, 3, 4, 22, outputs=9, packed=True), dtype)
+@pytest.mark.parametrize("kind", [k for k in KINDS if k.description.can_project], ids=str)
+def test_projections_of_half_types_are_as_good_as_their_rounding(machine, kind, dtype):
+    check_half(machine, STEPWISE, Case(kind, 5, 3, 4, 22, outputs=9, packed=True), dtype)
+
+
+@pytest.mark.parametrize(
+    ("gates", "angle_gates"),
+    [("hard_sigmoid", "sigmoid"), ("sigmoid", "hard_sigmoid"), ("hard_sigmoid", "hard_sigmoid")],
+)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("setting", [*SETTINGS, COOPERATIVE_PLAIN], ids=str)
+def test_gate_functions_match_the_reference(machine, setting, kind, gates, angle_gates):
+    case = Case(kind, 6, 3, 4, 21, packed=True, gates=gates, angle_gates=angle_gates)
+    if case.kind.description.rotates or angle_gates == "sigmoid":
+        tolerance = TOLERANCE[torch.float64]
+        check(machine, setting, case, torch.float64, tolerance, tolerance)
 
 
 def test_the_settings_reach_every_kind_of_launch():
@@ -166,8 +195,8 @@ def test_inference_gives_the_bits_of_training(machine, kind, setting, packed):
         machine.use(setting, case, dtype)
         tensors, batch_sizes = case.arguments(dtype)
         tensors = on(machine, tensors)
-        inference = FUNCTIONS[kind][0](*tensors, batch_sizes, False)
-        training, _ = run(FUNCTIONS[kind][0], tensors, batch_sizes, False)
+        inference = kind.kernel(*tensors, batch_sizes, False)
+        training, _ = run(kind.kernel, tensors, batch_sizes, False)
         assert all(torch.equal(a, b) for a, b in zip(inference, training, strict=True))
 
 
@@ -178,12 +207,12 @@ def test_each_gradient_is_the_same_when_it_alone_is_wanted(machine, kind, settin
     machine.use(setting, case, torch.float64)
     tensors, batch_sizes = case.arguments()
     tensors = on(machine, tensors)
-    _, every = run(FUNCTIONS[kind][0], tensors, batch_sizes, False)
+    _, every = run(kind.kernel, tensors, batch_sizes, False)
     present = [place for place, t in enumerate(tensors) if t is not None]
     for place, expected in zip(present, every, strict=True):
         leaves = list(tensors)
         leaves[place] = tensors[place].clone().requires_grad_()
-        results = FUNCTIONS[kind][0](*leaves, batch_sizes, False)
+        results = kind.kernel(*leaves, batch_sizes, False)
         (grad,) = torch.autograd.grad(results, [leaves[place]], output_gradients(results))
         assert torch.equal(grad, expected)
 
@@ -199,7 +228,7 @@ def test_gradients_of_one_result_alone_match_the_reference(machine, kind, settin
         def one(function, wanted=wanted):
             return lambda *args: [function(*args)[wanted]]
 
-        kernel, reference = FUNCTIONS[kind]
+        kernel, reference = kind.kernel, kind.reference
         _, grads = run(one(kernel), on(machine, tensors), batch_sizes, True)
         _, expected = run(one(reference), tensors, batch_sizes, True)
         assert_all_near([g.cpu() for g in grads], expected)
@@ -212,7 +241,7 @@ def test_a_nan_stays_in_its_row_and_in_later_steps(machine, kind, setting):
     machine.use(setting, case, torch.float32)
     tensors, _ = case.arguments(torch.float32)
     tensors[0][2 * case.batch + 1, 0] = float("nan")  # step 2, row 1
-    out = FUNCTIONS[kind][0](*on(machine, tensors), None, False)[0].cpu()
+    out = kind.kernel(*on(machine, tensors), None, False)[0].cpu()
     found = out.isnan().view(case.steps, case.batch, case.hidden)
     assert found[2:, 1].all()
     found[2:, 1] = False
@@ -230,7 +259,7 @@ def test_arguments_need_not_be_contiguous(machine, kind, setting):
     def strided(t):
         return None if t is None else t.repeat_interleave(2, dim=-1)[..., ::2]
 
-    kernel = FUNCTIONS[kind][0]
+    kernel = kind.kernel
     results, grads = run(kernel, tensors, None, False)
     leaves = [None if t is None else strided(t).requires_grad_() for t in tensors]
     strided_results = kernel(*leaves, None, False)
@@ -251,7 +280,7 @@ def test_empty_input_gives_empty_output_and_zero_gradients(machine, kind, path, 
     case = Case(kind, *shape)
     machine.use(Setting(path, "H100"), case, torch.float32)
     tensors, _ = case.arguments(torch.float32)
-    results, grads = run(FUNCTIONS[kind][0], on(machine, tensors), None, False)
+    results, grads = run(kind.kernel, on(machine, tensors), None, False)
     assert results[0].shape == (0, 6)
     for state, before in zip(results[1:], tensors[1:], strict=False):
         assert torch.equal(state.cpu(), before)

@@ -11,9 +11,13 @@ namespace rotcell::ops::gpu {
 // cannot. Nothing: the fastest one again.
 void force_path(std::optional<cuda::Path> path);
 
-// tables_allowed: whether a table of the steps may be copied to the device. Only the stepwise path
-// can do without where rows have different lengths.
+std::optional<cuda::Path> forced_path();
+
+// Whether a table of the steps may be copied to the device. Only the stepwise path can do without
+// where rows have different lengths.
+enum class StepTables { kAllowed, kForbidden };
+
 cuda::Plan plan_for(const cuda::Request& request, const cuda::DeviceProperties& device,
-                    bool tables_allowed);
+                    StepTables tables);
 
 }  // namespace rotcell::ops::gpu

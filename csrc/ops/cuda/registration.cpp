@@ -1,11 +1,12 @@
-// Makes the ops known to torch for tensors on a GPU.
-#include <torch/library.h>
+// Makes the ops known to torch for tensors on a GPU. Their schemas are the CPU library's.
+#include "ops/registration.h"
 
 #include "ops/cuda/ops.h"
 
-TORCH_LIBRARY_IMPL(rotcell, CUDA, m) {
-  m.impl("rot_lstm", rotcell::ops::gpu::rot_lstm);
-  m.impl("rot_lstm_backward", rotcell::ops::gpu::rot_lstm_backward);
-  m.impl("rot_gru", rotcell::ops::gpu::rot_gru);
-  m.impl("rot_gru_backward", rotcell::ops::gpu::rot_gru_backward);
-}
+namespace {
+
+const rotcell::ops::AtLoad at_load([] {
+  rotcell::ops::implement_ops<rotcell::ops::gpu::forward, rotcell::ops::gpu::backward>("CUDA");
+});
+
+}  // namespace

@@ -1,0 +1,58 @@
+// The LSTM, one pair of units, one timestep, with a rotation U of its memory:
+//   i, f, o = gate(.)      g = tanh(.)
+//   d = f c_before + i g   c = U d      h = o tanh(c)
+#pragma once
+
+#include "cells/description.h"
+
+namespace rotcell {
+
+template <class RotationType>
+struct Lstm {
+  using Rotation = RotationType;
+
+  enum Gate { kInput, kForget, kCandidate, kOutput, kGateCount };
+  static constexpr const char* kGateNames[] = {"i", "f", "g", "o"};
+  static ROTCELL_INLINE constexpr Activation activation(int gate) {
+    return gate == kCandidate ? Activation::kTanh : Activation::kGate;
+  }
+
+  static constexpr int kStages = 1;
+  static ROTCELL_INLINE constexpr int product(int) { return 0; }
+  static ROTCELL_INLINE constexpr int stage(int) { return 0; }
+  static constexpr int kRotationStage = 0;
+  static constexpr bool kHasMemory = true;
+  static constexpr bool kReadsOutput = false;
+  static constexpr bool kCanProject = true;
+  static constexpr bool kResident = true, kCooperative = true;
+
+  template <class Math, class Gates>
+  static ROTCELL_INLINE auto memory(const Gates& a, const Pair<typename Math::Value>& c_before) {
+    return typename Rotation::template Turn<Math>(a.turns).apply(a[kForget] * c_before +
+                                                                 a[kInput] * a[kCandidate]);
+  }
+
+  template <class Math, class Gates, class P>
+  static ROTCELL_INLINE P result(Stage<0>, const Gates& a, const P& /*h_before*/, const P& c) {
+    return a[kOutput] * PairMath<Math>::tanh(c);
+  }
+
+  // dc, the gradient of c that later steps found, becomes that of c_before.
+  template <class Math, class Gates, class P>
+  static ROTCELL_INLINE void backward(Stage<0>, const Gates& a, const PairState<Math>& s,
+                                      const P& dh, P& /*dh_before*/, P& dc, Gates& grads) {
+    using Maths = PairMath<Math>;
+    const typename Rotation::template Turn<Math> turn(a.turns);
+    const P tanh_c = Maths::tanh(s.c);
+    const P dc_total = dc + dh * a[kOutput] * Maths::tanh_slope(tanh_c);
+    const P dd = turn.undo(dc_total);
+    dc = dd * a[kForget];
+    grads[kInput] = dd * a[kCandidate];
+    grads[kForget] = dd * s.c_before;
+    grads[kCandidate] = dd * a[kInput];
+    grads[kOutput] = dh * tanh_c;
+    grads.turns = turn.gradient(s.c, dc_total);
+  }
+};
+
+}  // namespace rotcell

@@ -1,0 +1,62 @@
+// What a recurrence does to its memory besides its gates: nothing, or a rotation of pairs of units.
+//
+// A rotation says how many angles (further rows of the weights) a layer of some size has, and turns
+// a pair of units by the fraction of a full turn that its angle's gate gives.
+#pragma once
+
+#include <cstdint>
+
+#include "cells/gate_function.h"
+
+namespace rotcell {
+
+struct NoRotation {
+  static constexpr bool kHasAngles = false;
+  static ROTCELL_INLINE constexpr int64_t angles(int64_t) { return 0; }
+
+  template <class Math>
+  struct Turn {
+    using V = typename Math::Value;
+    using P = Pair<V>;
+
+    explicit ROTCELL_INLINE Turn(V) {}
+    ROTCELL_INLINE P apply(const P& d) const { return d; }
+    ROTCELL_INLINE P undo(const P& c) const { return c; }
+    ROTCELL_INLINE V gradient(const P&, const P&) const { return Math::constant(0.0); }
+  };
+};
+
+// Units 2k and 2k + 1 turn by an angle of their own; with an odd size the last unit stays.
+struct PairRotation {
+  static constexpr bool kHasAngles = true;
+  static ROTCELL_INLINE constexpr int64_t angles(int64_t hidden) { return hidden / 2; }
+
+  // U(u) with u = 2 pi turns.
+  template <class Math>
+  struct Turn {
+    using V = typename Math::Value;
+    using P = Pair<V>;
+
+    V sin;
+    V cos;
+
+    explicit ROTCELL_INLINE Turn(V turns) { Math::sincos_turns(turns, sin, cos); }
+
+    ROTCELL_INLINE P apply(const P& d) const {
+      return {cos * d.a - sin * d.b, sin * d.a + cos * d.b};
+    }
+
+    // U(-u): the inverse, which is also the transpose that carries a gradient back.
+    ROTCELL_INLINE P undo(const P& c) const {
+      return {cos * c.a + sin * c.b, cos * c.b - sin * c.a};
+    }
+
+    // Gradient of `turns`, given the rotated pair c = U(u) d and the gradient that reaches c.
+    ROTCELL_INLINE V gradient(const P& c, const P& dc) const {
+      const V du = c.a * dc.b - c.b * dc.a;
+      return du * Math::constant(6.283185307179586476925);
+    }
+  };
+};
+
+}  // namespace rotcell

@@ -1,0 +1,545 @@
+// Any cell over a chunk of a sequence, with rows of the batch in the lanes of vectors: for small
+// weights and batches that fill blocks. Preactivations never leave the first-level cache, no unit is
+// a tail, and each thread adds up the weight gradients of its own rows. No projection.
+#pragma once
+
+#include <numeric>
+
+#include "cpu/block.h"
+#include "cpu/kernels.h"
+#include "cpu/row_runs.h"
+#include "cpu/sequence.h"
+#include "cpu/vector_math.h"
+
+namespace rotcell::cpu::ROTCELL_ISA {
+
+// How the rows of a product's weights are ordered, so that all gates of a pair of units come
+// together: for every pair its gates, both units of each, then its angle.
+template <class Cell, int PRODUCT>
+struct PairOrder {
+  static constexpr int gates() {
+    int count = 0;
+    for (int gate = 0; gate < Cell::kGateCount; ++gate) count += Cell::product(gate) == PRODUCT;
+    return count;
+  }
+  static constexpr bool kHasAngle = PRODUCT == 0 && Cell::Rotation::kHasAngles;
+  static constexpr int kRows = 2 * gates() + (kHasAngle ? 1 : 0);  // of a pair
+  // As many pairs at once as fill register tiles.
+  static constexpr int kPairs = kTileRows / std::gcd(kRows, kTileRows);
+
+  // The place of a gate's first unit among the rows of its pair.
+  static constexpr int place(int gate) {
+    int before = 0;
+    for (int other = 0; other < gate; ++other) before += Cell::product(other) == PRODUCT;
+    return 2 * before;
+  }
+  static constexpr int kAnglePlace = 2 * gates();
+
+  // The row of the weights, in torch's order, at a place of a pair; negative if it does not exist.
+  static int64_t weight_row(int64_t pair, int place, int64_t hidden) {
+    using Rows = CellRows<Cell>;
+    if (kHasAngle && place == kAnglePlace) {
+      return 2 * pair + 1 < hidden ? Rows::angles(hidden) + pair : -1;
+    }
+    const int64_t unit = 2 * pair + place % 2;
+    int wanted = place / 2;
+    for (int gate = 0; gate < Cell::kGateCount; ++gate) {
+      if (Cell::product(gate) != PRODUCT) continue;
+      if (wanted-- == 0) return unit < hidden ? Rows::offset(gate, hidden) + unit : -1;
+    }
+    return -1;
+  }
+};
+
+template <class T, class Cell>
+struct BatchSequence {
+  using Math = VectorMath<T>;
+  using P = Pair<Vec<T>>;
+  using Gates = GateValues<Cell, Math>;
+  using Rows = CellRows<Cell>;
+  static constexpr int kLast = Cell::kStages - 1;
+  static constexpr int L = kLanes<T>, BR = kBlockRows<T>;
+
+  // ---- Packing
+
+  static int64_t pairs_of(int64_t hidden) { return (hidden + 1) / 2; }
+
+  static int64_t forward_elements(const RecurrentWeights<T>& w) {
+    int64_t rows = 0;
+    for_stages<Cell>([&](auto stage) { rows += pairs_of(w.hidden) * PairOrder<Cell, stage()>::kRows; });
+    return rows * (1 + w.inputs + w.outputs);
+  }
+
+  // A row that does not exist has weights of 0. So has its unit, but for the angle: a last unit
+  // without a partner does not turn.
+  static void pack_forward(const RecurrentWeights<T>& w, const T* bias, T* packed) {
+    const int64_t depth = 1 + w.inputs + w.outputs;
+    for_stages<Cell>([&](auto stage) {
+      using Order = PairOrder<Cell, stage()>;
+      const int64_t rows = pairs_of(w.hidden) * Order::kRows;
+      constexpr int64_t kGroup = int64_t{Order::kPairs} * Order::kRows;
+      for (int64_t group = 0; group < rows; group += kGroup) {
+        const int64_t group_end = group + kGroup < rows ? group + kGroup : rows;
+        for (int64_t tile = group; tile < group_end; tile += kTileRows) {
+          const int64_t height = group_end - tile < kTileRows ? group_end - tile : kTileRows;
+          for (int64_t r = 0; r < height; ++r) {
+            const int place = static_cast<int>((tile + r) % Order::kRows);
+            const int64_t row = Order::weight_row((tile + r) / Order::kRows, place, w.hidden);
+            T* target = packed + r;
+            const bool no_turn = Order::kHasAngle && place == Order::kAnglePlace;
+            *target = row >= 0 ? bias[row] : no_turn ? -static_cast<T>(__builtin_inf()) : T(0);
+            target += height;
+            for (int64_t k = 0; k < w.inputs; ++k, target += height) {
+              *target = row >= 0 ? w.w_ih[row * w.inputs + k] : T(0);
+            }
+            for (int64_t k = 0; k < w.outputs; ++k, target += height) {
+              *target = row >= 0 ? w.w_hh[row * w.outputs + k] : T(0);
+            }
+          }
+          packed += height * depth;
+        }
+      }
+    });
+  }
+
+  // On the way back: for every product its columns (units), then the columns of w_ih (inputs).
+  static int64_t backward_elements(const RecurrentWeights<T>& w) {
+    return Rows::count(w.hidden) * (w.outputs + w.inputs);
+  }
+
+  static void pack_backward(const RecurrentWeights<T>& w, T* packed) {
+    const auto pack_columns = [&](const T* weights, int64_t columns, const auto& for_rows) {
+      for (int64_t tile = 0; tile < columns; tile += kTileRows) {
+        const int64_t width = columns - tile < kTileRows ? columns - tile : kTileRows;
+        for_rows([&](int64_t row) {
+          for (int64_t c = 0; c < width; ++c) *packed++ = weights[row * columns + tile + c];
+        });
+      }
+    };
+    for_stages<Cell>([&](auto stage) {
+      pack_columns(w.w_hh, w.outputs, [&](const auto& body) {
+        for (const RowRun& run : runs_of_product<Cell>(stage(), w.hidden, {0, w.hidden})) {
+          for (int64_t row = run.first; row < run.first + run.rows; ++row) body(row);
+        }
+      });
+    });
+    pack_columns(w.w_ih, w.inputs, [&](const auto& body) {
+      for_runs<Cell>(w.hidden, {0, w.hidden}, [&](const RowRun& run) {
+        for (int64_t row = run.first; row < run.first + run.rows; ++row) body(row);
+      });
+    });
+  }
+
+  // ---- Forward
+
+  static void forward(const Forward<T>& p, const Work& work) {
+    for_blocks(work.rows, [&](RowRange rows) { forward_block(p, rows); });
+  }
+
+  // ---- Backward
+
+  static void backward(const Backward<T>& p, const Work& work) {
+    for_blocks(work.rows, [&](RowRange rows) { backward_block(p, rows, work.slot); });
+  }
+
+ private:
+  // body(rows) for blocks of about as many rows each.
+  template <class Body>
+  static void for_blocks(RowRange rows, const Body& body) {
+    const int64_t count = rows.end - rows.begin, blocks = (count + BR - 1) / BR;
+    for (int64_t i = 0; i < blocks; ++i) {
+      body(RowRange{rows.begin + count * i / blocks, rows.begin + count * (i + 1) / blocks});
+    }
+  }
+
+  static ROTCELL_INLINE P load_units(const T* block, int64_t unit, int v) {
+    return {load(block + unit * BR + v * L), load(block + (unit + 1) * BR + v * L)};
+  }
+  static ROTCELL_INLINE void store_units(T* block, int64_t unit, int v, const P& pair) {
+    store(block + unit * BR + v * L, pair.a);
+    store(block + (unit + 1) * BR + v * L, pair.b);
+  }
+  // The same where the second unit may not exist: the row behind belongs to another gate.
+  static ROTCELL_INLINE P load_existing(const T* block, int64_t unit, int v, bool whole) {
+    return {load(block + unit * BR + v * L),
+            whole ? load(block + (unit + 1) * BR + v * L) : Vec<T>{}};
+  }
+  static ROTCELL_INLINE void store_existing(T* block, int64_t unit, int v, const P& pair,
+                                            bool whole) {
+    store(block + unit * BR + v * L, pair.a);
+    if (whole) store(block + (unit + 1) * BR + v * L, pair.b);
+  }
+
+  static Lanes lanes(const RowStep& s) { return {0, s.end - s.begin}; }
+
+  // A state [N or B, width] before the step, into a block.
+  static void load_state(const RowStep& s, const T* states, const T* initial, int64_t width,
+                         T* block) {
+    const int64_t carried = s.carried_end - s.begin;
+    load_lanes(states + (s.step.token_before + s.begin) * width, width, width, {0, carried}, block);
+    load_lanes(initial + s.carried_end * width, width, width, {carried, s.end - s.begin}, block);
+  }
+
+  struct ForwardBlocks {
+    Block<T> x, h, new_h, operands, c;
+    Block<T> tile;     // preactivations of a few pairs
+    Block<T> waiting;  // of gates whose stage is later than their product: [gate][units]
+    Block<T> gates;    // activations in torch's order
+
+    ForwardBlocks(const Call& call, int64_t units)
+        : x(call.inputs),
+          h(units),
+          new_h(units),
+          operands(Cell::kStages > 1 ? units : 0),
+          c(Cell::kHasMemory ? units : 0),
+          tile(kTileRows * kTileRows),
+          waiting(Cell::kStages > 1 ? Cell::kGateCount * units : 0),
+          gates(call.keep == Keep::kForBackward ? Rows::count(call.hidden) : 0) {}
+  };
+
+  static void forward_block(const Forward<T>& p, RowRange rows) {
+    const Call& call = p.call;
+    const int64_t H = call.hidden, I = call.inputs, G = Rows::count(H);
+    const bool kept = call.keep == Keep::kForBackward;
+    ForwardBlocks b(call, 2 * pairs_of(H));
+    T* h = b.h.row(0);
+    T* new_h = b.new_h.row(0);
+    for (int64_t position = p.chunk.begin; position < p.chunk.end; ++position) {
+      const RowStep s(call.steps, rows, position);
+      if (s.end <= s.begin) continue;
+      const int64_t token = s.step.token + s.begin;
+      if (position == p.chunk.begin) {
+        load_state(s, p.out, p.h0, H, h);
+      } else {
+        load_lanes(p.h0 + s.carried_end * H, H, H, {s.carried_end - s.begin, s.end - s.begin}, h);
+      }
+      if constexpr (Cell::kHasMemory) {
+        if (position == p.chunk.begin && kept) {
+          load_state(s, p.cells, p.c0, H, b.c.row(0));
+        } else {
+          // What is not kept goes from chunk to chunk as the running memory, at first c0.
+          const T* c0 = kept ? p.c0 : p.cells;
+          const int64_t first = position == p.chunk.begin ? s.begin : s.carried_end;
+          load_lanes(c0 + first * H, H, H, {first - s.begin, s.end - s.begin}, b.c.row(0));
+        }
+      }
+      load_lanes(p.x + (token - p.chunk.first_token) * I, I, I, lanes(s), b.x.row(0));
+
+      const T* weights = p.weights;
+      for_stages<Cell>([&](auto stage) {
+        constexpr int S = decltype(stage)::value;
+        using Order = PairOrder<Cell, S>;
+        const Operand<T> x{b.x.row(0), I};
+        const Operand<T> memory{S == 0 ? h : b.operands.row(0), H};
+        T* results = S == kLast ? new_h : b.operands.row(0);
+        const int64_t pairs = pairs_of(H);
+        for (int64_t first = 0; first < pairs; first += Order::kPairs) {
+          const int64_t count = pairs - first < Order::kPairs ? pairs - first : Order::kPairs;
+          weights = multiply_block<T, TileStart::kBias>(weights, count * Order::kRows, x, memory,
+                                                        b.tile.row(0));
+          with_gate_function(call.functions.gates, [&](auto function) {
+            for (int64_t i = 0; i < count; ++i) {
+              forward_pair<S, function()>(call, b, b.tile.row(i * Order::kRows), 2 * (first + i), h,
+                                          results);
+            }
+          });
+        }
+      });
+      std::swap(h, new_h);
+
+      store_lanes(h, H, lanes(s), p.out + token * H, H);
+      if (kept) {
+        store_lanes(b.gates.row(0), G, lanes(s), p.gates + token * G, G);
+        if constexpr (Cell::kHasMemory) {
+          store_lanes(b.c.row(0), H, lanes(s), p.cells + token * H, H);
+        }
+      }
+      const Lanes ending{s.ending - s.begin, s.end - s.begin};
+      store_lanes(h, H, ending, p.h_n + s.ending * H, H);
+      if constexpr (Cell::kHasMemory) {
+        store_lanes(b.c.row(0), H, ending, p.c_n + s.ending * H, H);
+        if (!kept && position + 1 == p.chunk.end) {
+          store_lanes(b.c.row(0), H, lanes(s), p.cells + s.begin * H, H);
+        }
+      }
+    }
+  }
+
+  template <int S, GateFunction FUNCTION>
+  static ROTCELL_INLINE void forward_pair(const Call& call, ForwardBlocks& b, T* tile, int64_t unit,
+                                          const T* h, T* results) {
+    using Order = PairOrder<Cell, S>;
+    const int64_t H = call.hidden, units = 2 * pairs_of(H);
+    const bool whole = unit + 1 < H, kept = call.keep == Keep::kForBackward;
+#pragma GCC unroll 1
+    for (int v = 0; v < kBlockVectors; ++v) {
+      Gates a;
+      for_gates<Cell>([&](auto gate) ROTCELL_LAMBDA_INLINE {
+        constexpr int kGate = decltype(gate)::value;
+        if constexpr (Cell::product(kGate) == S) {
+          const P made = load_units(tile, Order::place(kGate), v);
+          if constexpr (Cell::stage(kGate) == S) {
+            a[kGate] = made;
+          } else {
+            store_units(b.waiting.row(kGate * units), unit, v, made);
+          }
+        } else if constexpr (Cell::stage(kGate) == S) {
+          a[kGate] = load_units(b.waiting.row(kGate * units), unit, v);
+        }
+      });
+      if constexpr (stage_turns<Cell, S>) {
+        a.turns = load(tile + Order::kAnglePlace * BR + v * L);
+      }
+      activate<Cell, S, Math>({FUNCTION, call.functions.angles}, a);
+      P h_before{}, c{};
+      if constexpr (Cell::kReadsOutput) h_before = load_units(h, unit, v);
+      if constexpr (Cell::kHasMemory && S == kLast) {
+        c = Cell::template memory<Math>(a, load_units(b.c.row(0), unit, v));
+        store_units(b.c.row(0), unit, v, c);
+      }
+      store_units(results, unit, v, Cell::template result<Math>(Stage<S>{}, a, h_before, c));
+      if (kept) {
+        for_stage_gates<Cell, S>([&](auto gate) ROTCELL_LAMBDA_INLINE {
+          store_existing(b.gates.row(Rows::offset(gate, H)), unit, v, a[gate], whole);
+        });
+        if constexpr (stage_turns<Cell, S>) {
+          if (whole) store(b.gates.row(Rows::angles(H) + unit / 2) + v * L, a.turns);
+        }
+      }
+    }
+  }
+
+  // Steps whose weight gradients are made at once, so that a tile of them is loaded once for all.
+  static constexpr int kGradientSteps = 4;
+
+  struct BackwardBlocks {
+    Block<T> gates, c, c_before, h_before, grad_out;
+    Block<T> grad_h, grad_c, grad_operands, operands;
+    Block<T> grad_h_before, grad_c_before;  // what rows that are not alive keep
+    Block<T> grad_gates;                    // [kGradientSteps][G], rows in the order of products
+    Block<T> grad_x;
+
+    BackwardBlocks(const Call& call, int64_t units)
+        : gates(Rows::count(call.hidden)),
+          c(Cell::kHasMemory ? units : 0),
+          c_before(Cell::kHasMemory ? units : 0),
+          h_before(Cell::kReadsOutput ? units : 0),
+          grad_out(units),
+          grad_h(units),
+          grad_c(Cell::kHasMemory ? units : 0),
+          grad_operands(Cell::kStages > 1 ? units : 0),
+          operands(Cell::kStages > 1 ? units : 0),
+          grad_h_before(units),
+          grad_c_before(Cell::kHasMemory ? units : 0),
+          grad_gates(kGradientSteps * Rows::count(call.hidden)),
+          grad_x(call.inputs) {}
+  };
+
+  // What the weights were multiplied with, a row for every token of a few steps: [x, h, 1] for the
+  // first product, [x, operand, 1] for the second, filled up with zeros.
+  struct Factors {
+    int64_t width;
+    std::vector<T> of_product[Cell::kStages];
+    int64_t blocks = 0;
+
+    Factors(int64_t inputs, int64_t outputs) : width(gradient_width<T>(inputs, outputs)) {
+      for (auto& factors : of_product) factors.assign(kGradientSteps * BR * width, T(0));
+    }
+    T* row(int product, int64_t lane) {
+      return of_product[product].data() + (blocks * BR + lane) * width;
+    }
+  };
+
+  static void backward_block(const Backward<T>& p, RowRange rows, int64_t slot) {
+    const Call& call = p.call;
+    const int64_t H = call.hidden, I = call.inputs, G = Rows::count(H);
+    const int64_t units = 2 * pairs_of(H);
+    const bool adds_grad_out = p.output_gradient == OutputGradient::kGiven;
+    const bool makes_weight_gradient = p.weight_gradient == WeightGradient::kBySlot;
+    BackwardBlocks b(call, units);
+    Factors factors(makes_weight_gradient ? I : 0, makes_weight_gradient ? H : 0);
+    const Lanes all{0, rows.end - rows.begin};
+    load_lanes(p.grad_h + rows.begin * H, H, H, all, b.grad_h.row(0));
+    if constexpr (Cell::kHasMemory) {
+      load_lanes(p.grad_c + rows.begin * H, H, H, all, b.grad_c.row(0));
+    }
+    int64_t alive_before = 0;
+    for (int64_t position = p.chunk.end - 1; position >= p.chunk.begin; --position) {
+      const RowStep s(call.steps, rows, position);
+      const int64_t alive = s.end - s.begin, token = s.step.token + s.begin;
+      if (alive <= 0) continue;
+      // All gradients of a row that is not alive are 0, because its activations are.
+      if (alive < alive_before) b.gates.clear();
+      alive_before = alive;
+      load_lanes(p.gates + token * G, G, G, lanes(s), b.gates.row(0));
+      if constexpr (Cell::kHasMemory) {
+        load_lanes(p.cells + token * H, H, H, lanes(s), b.c.row(0));
+        load_state(s, p.cells, p.c0, H, b.c_before.row(0));
+      }
+      if constexpr (Cell::kReadsOutput) load_state(s, p.out, p.h0, H, b.h_before.row(0));
+      if (adds_grad_out) load_lanes(p.grad_out + token * H, H, H, lanes(s), b.grad_out.row(0));
+      const bool some_wait = alive < all.count();
+      if (some_wait) {
+        std::memcpy(b.grad_h_before.row(0), b.grad_h.row(0), units * BR * sizeof(T));
+        if constexpr (Cell::kHasMemory) {
+          std::memcpy(b.grad_c_before.row(0), b.grad_c.row(0), units * BR * sizeof(T));
+        }
+      }
+
+      T* grads = b.grad_gates.row(factors.blocks * G);
+      const T* weights = p.recurrent;
+      const T* weights_of_stage[Cell::kStages];
+      for_stages<Cell>([&](auto stage) {
+        weights_of_stage[stage()] = weights;
+        weights += Rows::of_product(stage(), H) * H;
+      });
+      for_stages_back<Cell>([&](auto stage) {
+        constexpr int S = decltype(stage)::value;
+        with_gate_function(call.functions.gates, [&](auto function) {
+          for (int64_t unit = 0; unit < H; unit += 2) {
+            backward_pair<S, function()>(call, b, grads, unit, adds_grad_out);
+          }
+        });
+        const Operand<T> of_product{grads + first_grad<S>(H) * BR, Rows::of_product(S, H)};
+        const Operand<T> none{nullptr, 0};
+        if constexpr (S > 0) {
+          multiply_block<T, TileStart::kZero>(weights_of_stage[S], H, of_product, none,
+                                              b.grad_operands.row(0));
+        } else if constexpr (Cell::kReadsOutput) {
+          multiply_block<T, TileStart::kResult>(weights_of_stage[S], H, of_product, none,
+                                                b.grad_h.row(0));
+        } else {
+          multiply_block<T, TileStart::kZero>(weights_of_stage[S], H, of_product, none,
+                                              b.grad_h.row(0));
+        }
+      });
+      if (p.input_gradient == InputGradient::kByStep) {
+        multiply_block<T, TileStart::kZero>(weights, I, Operand<T>{grads, G}, Operand<T>{nullptr, 0},
+                                            b.grad_x.row(0));
+        store_lanes(b.grad_x.row(0), I, lanes(s), p.grad_x + token * I, I);
+      }
+      if (some_wait) {
+        keep_other_lanes(b.grad_h.row(0), b.grad_h_before.row(0), units, alive);
+        if constexpr (Cell::kHasMemory) {
+          keep_other_lanes(b.grad_c.row(0), b.grad_c_before.row(0), units, alive);
+        }
+      }
+      if (makes_weight_gradient) {
+        add_factors(p, b, s, factors);
+        if (++factors.blocks == kGradientSteps) add_weight_gradient(p, b, factors, slot);
+      }
+    }
+    if (makes_weight_gradient) add_weight_gradient(p, b, factors, slot);
+    store_lanes(b.grad_h.row(0), H, all, p.grad_h + rows.begin * H, H);
+    if constexpr (Cell::kHasMemory) {
+      store_lanes(b.grad_c.row(0), H, all, p.grad_c + rows.begin * H, H);
+    }
+  }
+
+  // Where the rows of a product begin among the gradients of the gates.
+  template <int S>
+  static int64_t first_grad(int64_t hidden) {
+    int64_t first = 0;
+    for (int product = 0; product < S; ++product) first += Rows::of_product(product, hidden);
+    return first;
+  }
+
+  // Where the gradients of a gate begin: the rows of a product in torch's order, its angles last.
+  template <int GATE>
+  static ROTCELL_INLINE int64_t grad_of_gate(int64_t hidden) {
+    constexpr int kProduct = Cell::product(GATE);
+    return first_grad<kProduct>(hidden) + PairOrder<Cell, kProduct>::place(GATE) / 2 * hidden;
+  }
+  static ROTCELL_INLINE int64_t grad_of_angles(int64_t hidden) {
+    return PairOrder<Cell, 0>::gates() * hidden;
+  }
+
+  template <int S, GateFunction FUNCTION>
+  static ROTCELL_INLINE void backward_pair(const Call& call, BackwardBlocks& b, T* grads,
+                                           int64_t unit, bool adds_grad_out) {
+    const int64_t H = call.hidden;
+    const bool whole = unit + 1 < H;
+#pragma GCC unroll 1
+    for (int v = 0; v < kBlockVectors; ++v) {
+      Gates a, d;
+      for_stage_gates<Cell, S>([&](auto gate) ROTCELL_LAMBDA_INLINE {
+        a[gate] = load_existing(b.gates.row(Rows::offset(gate, H)), unit, v, whole);
+      });
+      if constexpr (stage_turns<Cell, S>) {
+        a.turns = whole ? load(b.gates.row(Rows::angles(H) + unit / 2) + v * L) : Vec<T>{};
+      }
+      PairState<Math> s{};
+      P dh_before{}, dc{};
+      if constexpr (Cell::kReadsOutput) {
+        s.h_before = load_units(b.h_before.row(0), unit, v);
+        if constexpr (S < kLast) dh_before = load_units(b.grad_h.row(0), unit, v);
+      }
+      if constexpr (Cell::kHasMemory) {
+        s.c_before = load_units(b.c_before.row(0), unit, v);
+        s.c = load_units(b.c.row(0), unit, v);
+        dc = load_units(b.grad_c.row(0), unit, v);
+      }
+      P d_result;
+      if constexpr (S == kLast) {
+        d_result = load_units(b.grad_h.row(0), unit, v);
+        if (adds_grad_out) d_result = d_result + load_units(b.grad_out.row(0), unit, v);
+      } else {
+        d_result = load_units(b.grad_operands.row(0), unit, v);
+      }
+      Cell::template backward<Math>(Stage<S>{}, a, s, d_result, dh_before, dc, d);
+      through_activations<Cell, S, Math>({FUNCTION, call.functions.angles}, a, d);
+      if constexpr (Cell::kHasMemory) store_units(b.grad_c.row(0), unit, v, dc);
+      if constexpr (Cell::kReadsOutput) store_units(b.grad_h.row(0), unit, v, dh_before);
+      for_stage_gates<Cell, S>([&](auto gate) ROTCELL_LAMBDA_INLINE {
+        store_existing(grads + grad_of_gate<decltype(gate)::value>(H) * BR, unit, v, d[gate],
+                       whole);
+      });
+      if constexpr (stage_turns<Cell, S>) {
+        if (whole) store(grads + (grad_of_angles(H) + unit / 2) * BR + v * L, d.turns);
+      }
+      if constexpr (S < kLast) {
+        store_units(b.operands.row(0), unit, v,
+                    Cell::template result<Math>(Stage<S>{}, a, s.h_before, s.c));
+      }
+    }
+  }
+
+  static void add_factors(const Backward<T>& p, BackwardBlocks& b, const RowStep& s,
+                          Factors& factors) {
+    const int64_t H = p.call.hidden, I = p.call.inputs, alive = s.end - s.begin;
+    for (int64_t lane = 0; lane < BR; ++lane) {
+      const int64_t row = s.begin + lane;
+      for (int product = 0; product < Cell::kStages; ++product) {
+        T* target = factors.row(product, lane);
+        if (lane >= alive) {  // their gradients are 0; so that 0 times it is
+          std::memset(static_cast<void*>(target), 0, factors.width * sizeof(T));
+          continue;
+        }
+        std::memcpy(target, p.x + (s.step.token + row) * I, I * sizeof(T));
+        if (product == 0) std::memcpy(target + I, s.before(p.out, p.h0, row, H), H * sizeof(T));
+        target[I + H] = T(1);
+      }
+    }
+    if constexpr (Cell::kStages > 1) {
+      store_lanes(b.operands.row(0), H, lanes(s), factors.row(1, 0) + I, factors.width);
+    }
+  }
+
+  static void add_weight_gradient(const Backward<T>& p, BackwardBlocks& b, Factors& factors,
+                                  int64_t slot) {
+    const int64_t H = p.call.hidden, G = Rows::count(H), width = factors.width;
+    T* gradient = p.grad_weights + slot * G * width;
+    int64_t first = 0;
+    for (int product = 0; product < Cell::kStages; ++product) {
+      for (const RowRun& run : runs_of_product<Cell>(product, H, {0, H})) {
+        add_outer_product(b.grad_gates.row(first), G * BR, run.rows,
+                          factors.of_product[product].data(), factors.blocks, width,
+                          gradient + run.first * width);
+        first += run.rows;
+      }
+    }
+    factors.blocks = 0;
+  }
+};
+
+}  // namespace rotcell::cpu::ROTCELL_ISA

@@ -1,0 +1,328 @@
+// Blocks of rows with the batch in the lanes: `block[k]` is element k of kBlockRows rows at once, as
+// kBlockVectors vectors. Rows enter and leave blocks by transposition.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <new>
+
+#include "cpu/simd.h"
+
+namespace rotcell::cpu::ROTCELL_ISA {
+
+constexpr int kBlockVectors = 2;
+template <class T>
+constexpr int kBlockRows = kBlockVectors * kLanes<T>;
+
+// A matrix [count, kBlockRows] of scratch, zero at first.
+template <class T>
+class Block {
+ public:
+  explicit Block(int64_t count)
+      : count_(count), data_(static_cast<T*>(::operator new(bytes(count), kAlignment))) {
+    clear();
+  }
+
+  void clear() { std::memset(static_cast<void*>(data_.get()), 0, bytes(count_)); }
+
+  ROTCELL_INLINE T* row(int64_t k) const { return data_.get() + k * kBlockRows<T>; }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  static size_t bytes(int64_t count) { return count * kBlockRows<T> * sizeof(T); }
+  struct Free {
+    void operator()(T* p) const { ::operator delete(p, kAlignment); }
+  };
+  int64_t count_;
+  std::unique_ptr<T, Free> data_;
+};
+
+// Lanes [begin, end) of a block.
+struct Lanes {
+  int64_t begin, end;
+
+  int64_t count() const { return end - begin; }
+};
+
+template <class T>
+ROTCELL_INLINE int64_t lanes_of_vector(const Lanes& lanes, int vector) {
+  return lanes.end - vector * kLanes<T>;
+}
+
+// Columns of `lanes.count()` rows, `stride` apart, into these lanes of a block; the others stay.
+template <class T>
+void load_lanes(const T* rows, int64_t stride, int64_t columns, const Lanes& lanes, T* block) {
+  if (lanes.count() <= 0) return;
+  constexpr int L = kLanes<T>;
+  if (lanes.begin > 0) {
+    for (int64_t lane = lanes.begin; lane < lanes.end; ++lane) {
+      const T* row = rows + (lane - lanes.begin) * stride;
+      for (int64_t k = 0; k < columns; ++k) block[k * kBlockRows<T> + lane] = row[k];
+    }
+    return;
+  }
+  for (int vector = 0; vector < kBlockVectors; ++vector) {
+    const int64_t here = lanes_of_vector<T>(lanes, vector);
+    if (here <= 0) break;
+    const T* source = rows + vector * L * stride;
+    T* target = block + vector * L;
+    for (int64_t k = 0; k < columns; k += L) {
+      Vec<T> tile[L];
+      const int64_t width = columns - k;
+      if (here >= L && width >= L) {
+#pragma GCC unroll 16
+        for (int i = 0; i < L; ++i) tile[i] = load(source + i * stride + k);
+      } else {
+        for (int i = 0; i < L; ++i) {
+          tile[i] = i < here ? load_first(source + i * stride + k, width) : Vec<T>{};
+        }
+      }
+      transpose<T>(tile);
+      if (here >= L && width >= L) {
+#pragma GCC unroll 16
+        for (int i = 0; i < L; ++i) store(target + (k + i) * kBlockRows<T>, tile[i]);
+      } else {
+        for (int i = 0; i < L && i < width; ++i) {
+          store_first(target + (k + i) * kBlockRows<T>, tile[i], here);
+        }
+      }
+    }
+  }
+}
+
+// The first `columns` elements of the lanes of a block as rows, `stride` apart.
+template <class T>
+void store_lanes(const T* block, int64_t columns, const Lanes& lanes, T* rows, int64_t stride) {
+  if (lanes.count() <= 0) return;
+  constexpr int L = kLanes<T>;
+  if (lanes.begin > 0) {
+    for (int64_t lane = lanes.begin; lane < lanes.end; ++lane) {
+      T* row = rows + (lane - lanes.begin) * stride;
+      for (int64_t k = 0; k < columns; ++k) row[k] = block[k * kBlockRows<T> + lane];
+    }
+    return;
+  }
+  for (int vector = 0; vector < kBlockVectors; ++vector) {
+    const int64_t here = lanes_of_vector<T>(lanes, vector);
+    if (here <= 0) break;
+    const T* source = block + vector * L;
+    T* target = rows + vector * L * stride;
+    for (int64_t k = 0; k < columns; k += L) {
+      Vec<T> tile[L];
+      const int64_t width = columns - k;
+      if (here >= L && width >= L) {
+#pragma GCC unroll 16
+        for (int i = 0; i < L; ++i) tile[i] = load(source + (k + i) * kBlockRows<T>);
+      } else {
+        for (int i = 0; i < L; ++i) {
+          tile[i] = i < width ? load(source + (k + i) * kBlockRows<T>) : Vec<T>{};
+        }
+      }
+      transpose<T>(tile);
+      if (here >= L && width >= L) {
+#pragma GCC unroll 16
+        for (int i = 0; i < L; ++i) store(target + i * stride + k, tile[i]);
+      } else {
+        for (int i = 0; i < L && i < here; ++i) store_first(target + i * stride + k, tile[i], width);
+      }
+    }
+  }
+}
+
+// All lanes of `block` but the first `alive` take the values of `before`.
+template <class T>
+void keep_other_lanes(T* block, const T* before, int64_t count, int64_t alive) {
+  constexpr int L = kLanes<T>;
+  for (int vector = 0; vector < kBlockVectors; ++vector) {
+    const Bits<T> is_alive = first_lanes<T>(alive - vector * L);
+    for (int64_t k = 0; k < count; ++k) {
+      const int64_t at = k * kBlockRows<T> + vector * L;
+      store(block + at, is_alive ? load(block + at) : load(before + at));
+    }
+  }
+}
+
+// ---- Products with a block: a register tile of up to kTileRows rows of weights.
+
+constexpr int kTileRows = 6;
+static_assert(kTileRows * kBlockVectors + kBlockVectors + 1 <= 16 || kVectorRegisters > 16);
+
+enum class TileStart {
+  kBias,    // the weights begin with a bias for each row
+  kZero,
+  kResult,  // the product is added to the result
+};
+
+// The weights of a tile: `rows` biases if there are any, then for every depth `rows` weights.
+template <class T>
+constexpr int64_t tile_elements(int64_t rows, int64_t depth, TileStart start) {
+  return rows * (depth + (start == TileStart::kBias ? 1 : 0));
+}
+
+// Elements of a block, `depth` of them, that enter a product.
+template <class T>
+struct Operand {
+  const T* block;  // [depth, kBlockRows]
+  int64_t depth;
+};
+
+template <class T, int ROWS, TileStart START>
+__attribute__((noinline)) void multiply_block_tile(const T* weights, Operand<T> first,
+                                                   Operand<T> second,
+                                                   T* result  // [ROWS, kBlockRows]
+) {
+  constexpr int L = kLanes<T>, BR = kBlockRows<T>;
+  Vec<T> sum[ROWS][kBlockVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kBlockVectors; ++v) {
+      if constexpr (START == TileStart::kBias) {
+        sum[r][v] = broadcast(weights[r]);
+      } else if constexpr (START == TileStart::kResult) {
+        sum[r][v] = load(result + r * BR + v * L);
+      } else {
+        sum[r][v] = Vec<T>{};
+      }
+    }
+  }
+  if constexpr (START == TileStart::kBias) weights += ROWS;
+  Operand<T> operand = first;
+  for (int part = 0; part < 2; ++part, operand = second) {
+    const T* element = operand.block;
+#pragma GCC unroll 2
+    for (int64_t k = 0; k < operand.depth; ++k) {
+      Vec<T> x[kBlockVectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < kBlockVectors; ++v) x[v] = load(element + v * L);
+#pragma GCC unroll 8
+      for (int r = 0; r < ROWS; ++r) {
+        const Vec<T> w = broadcast(weights[r]);
+#pragma GCC unroll 4
+        for (int v = 0; v < kBlockVectors; ++v) sum[r][v] += w * x[v];
+      }
+      weights += ROWS;
+      element += BR;
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kBlockVectors; ++v) store(result + r * BR + v * L, sum[r][v]);
+  }
+}
+
+// `rows` rows of weights, in tiles, times [first, second]. Returns the weights behind them.
+template <class T, TileStart START>
+const T* multiply_block(const T* weights, int64_t rows, Operand<T> first, Operand<T> second,
+                        T* result) {
+  const int64_t depth = first.depth + second.depth;
+  for (int64_t row = 0; row < rows; row += kTileRows) {
+    const int here = static_cast<int>(rows - row < kTileRows ? rows - row : kTileRows);
+    T* target = result + row * kBlockRows<T>;
+    switch (here) {
+      case 6:
+        multiply_block_tile<T, 6, START>(weights, first, second, target);
+        break;
+      case 5:
+        multiply_block_tile<T, 5, START>(weights, first, second, target);
+        break;
+      case 4:
+        multiply_block_tile<T, 4, START>(weights, first, second, target);
+        break;
+      case 3:
+        multiply_block_tile<T, 3, START>(weights, first, second, target);
+        break;
+      case 2:
+        multiply_block_tile<T, 2, START>(weights, first, second, target);
+        break;
+      default:
+        multiply_block_tile<T, 1, START>(weights, first, second, target);
+    }
+    weights += tile_elements<T>(here, depth, START);
+  }
+  return weights;
+}
+
+// ---- The weight gradient: gradient [rows, width] += grads [rows, tokens] x factors [tokens, width],
+// where a block of grads holds kBlockRows tokens in its lanes.
+
+template <class T, int ROWS, int VECTORS>
+__attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stride,
+                                              const T* factors, int64_t blocks, int64_t width,
+                                              T* gradient) {
+  constexpr int L = kLanes<T>, BR = kBlockRows<T>;
+  Vec<T> sum[ROWS][VECTORS];
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; ++v) sum[r][v] = load(gradient + r * width + v * L);
+  }
+  for (int64_t b = 0; b < blocks; ++b, grads += block_stride) {
+#pragma GCC unroll 4
+    for (int lane = 0; lane < BR; ++lane, factors += width) {
+      Vec<T> factor[VECTORS];
+#pragma GCC unroll 4
+      for (int v = 0; v < VECTORS; ++v) factor[v] = load(factors + v * L);
+#pragma GCC unroll 8
+      for (int r = 0; r < ROWS; ++r) {
+        const Vec<T> grad = broadcast(grads[r * BR + lane]);
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; ++v) sum[r][v] += grad * factor[v];
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; ++v) store(gradient + r * width + v * L, sum[r][v]);
+  }
+}
+
+template <class T, int VECTORS>
+void add_outer_columns(const T* grads, int64_t block_stride, int64_t rows, const T* factors,
+                       int64_t blocks, int64_t width, T* gradient) {
+  constexpr int BR = kBlockRows<T>;
+  for (int64_t row = 0; row < rows; row += kTileRows) {
+    const T* d = grads + row * BR;
+    T* target = gradient + row * width;
+    switch (rows - row < kTileRows ? rows - row : kTileRows) {
+      case 6:
+        add_outer_tile<T, 6, VECTORS>(d, block_stride, factors, blocks, width, target);
+        break;
+      case 5:
+        add_outer_tile<T, 5, VECTORS>(d, block_stride, factors, blocks, width, target);
+        break;
+      case 4:
+        add_outer_tile<T, 4, VECTORS>(d, block_stride, factors, blocks, width, target);
+        break;
+      case 3:
+        add_outer_tile<T, 3, VECTORS>(d, block_stride, factors, blocks, width, target);
+        break;
+      case 2:
+        add_outer_tile<T, 2, VECTORS>(d, block_stride, factors, blocks, width, target);
+        break;
+      default:
+        add_outer_tile<T, 1, VECTORS>(d, block_stride, factors, blocks, width, target);
+    }
+  }
+}
+
+// `width` is a multiple of the lanes of a vector; grads [blocks, block_stride] holds `rows` rows of a
+// block each.
+template <class T>
+void add_outer_product(const T* grads, int64_t block_stride, int64_t rows, const T* factors,
+                       int64_t blocks, int64_t width, T* gradient) {
+  constexpr int L = kLanes<T>;
+  int64_t column = 0;
+  for (; column + 2 * L <= width; column += 2 * L) {
+    add_outer_columns<T, 2>(grads, block_stride, rows, factors + column, blocks, width,
+                            gradient + column);
+  }
+  if (column < width) {
+    add_outer_columns<T, 1>(grads, block_stride, rows, factors + column, blocks, width,
+                            gradient + column);
+  }
+}
+
+}  // namespace rotcell::cpu::ROTCELL_ISA

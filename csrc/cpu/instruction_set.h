@@ -1,0 +1,16 @@
+// Which instruction sets this machine runs, and which one is in use. Knows no kernel.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace rotcell::cpu {
+
+// The names of all sets built in that this machine runs, narrowest first.
+std::vector<std::string> instruction_set_names();
+
+// The widest of them, or the one that the environment variable ROTCELL_ISA names: chosen once per
+// process. Throws std::invalid_argument if it names none of them.
+const std::string& instruction_set_name();
+
+}  // namespace rotcell::cpu

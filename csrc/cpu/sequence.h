@@ -1,0 +1,375 @@
+// Any cell over a chunk of a sequence, forward and backward: one thread's work.
+#pragma once
+
+#include "cpu/kernels.h"
+#include "cpu/product.h"
+#include "cpu/row_runs.h"
+#include "cpu/units.h"
+
+namespace rotcell::cpu::ROTCELL_ISA {
+
+// Calls body(Stage<S>) for S = 0, 1, ...
+template <class Cell, int S = 0, class Body>
+ROTCELL_INLINE void for_stages(const Body& body) {
+  if constexpr (S < Cell::kStages) {
+    body(Stage<S>{});
+    for_stages<Cell, S + 1>(body);
+  }
+}
+
+// The same from the last stage to the first.
+template <class Cell, int S = Cell::kStages - 1, class Body>
+ROTCELL_INLINE void for_stages_back(const Body& body) {
+  if constexpr (S >= 0) {
+    body(Stage<S>{});
+    for_stages_back<Cell, S - 1>(body);
+  }
+}
+
+// Calls body(function as a constant): what is compiled for it has no branch in its loops.
+template <class Body>
+ROTCELL_INLINE void with_gate_function(GateFunction function, const Body& body) {
+  if (function == GateFunction::kHardSigmoid) {
+    body(std::integral_constant<GateFunction, GateFunction::kHardSigmoid>{});
+  } else {
+    body(std::integral_constant<GateFunction, GateFunction::kSigmoid>{});
+  }
+}
+
+// The rows of one thread that a step concerns.
+struct RowStep {
+  Step step;
+  int64_t begin, end;   // alive
+  int64_t carried_end;  // [begin, carried_end) went on from the step before; the others begin here
+  int64_t ending;       // [ending, end) end here
+
+  RowStep(const Steps& steps, RowRange rows, int64_t position)
+      : step(step_at(steps, position)),
+        begin(rows.begin),
+        end(rows.clamp(step.rows)),
+        carried_end(rows.clamp(step.carried)),
+        ending(rows.clamp(step.going_on)) {}
+
+  // The row of a state [N, width] that a row starts from; at its first step that of `initial`.
+  template <class T>
+  const T* before(const T* states, const T* initial, int64_t row, int64_t width) const {
+    return row < carried_end ? states + (step.token_before + row) * width : initial + row * width;
+  }
+};
+
+// Copies some columns of rows that are `width` wide.
+template <class T>
+inline void copy_rows(const T* from, T* to, int64_t rows, int64_t width, UnitRange columns) {
+  if (from == to || rows <= 0) return;
+  const int64_t count = columns.end - columns.begin;
+  if (count == width) {
+    std::memcpy(to, from, rows * width * sizeof(T));
+    return;
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t first = row * width + columns.begin;
+    std::memcpy(to + first, from + first, count * sizeof(T));
+  }
+}
+
+// A stage's maths on one row of units.
+template <class T, class Cell>
+struct RowMaths {
+  using Math = VectorMath<T>;
+  using P = Pair<Vec<T>>;
+  using Gates = GateValues<Cell, Math>;
+  using Row = GateRow<T, Cell>;
+
+  struct Forward {
+    int64_t hidden;
+    UnitRange units;
+    GateFunction angles;
+    Keep keep;
+    T* gates;           // [G]: preactivations of the stage's gates, become activations if kept
+    const T* h_before;  // [H], if the cell reads it
+    const T* c_before;  // [H], if the cell has a memory, as for c
+    T* c;               // [H]: written by the last stage; may be c_before
+    T* result;          // [H]
+  };
+
+  template <int S, GateFunction function>
+  static void forward(const Forward& p) {
+    for_pairs<T>(p.units, [&](const PairVector& v) ROTCELL_LAMBDA_INLINE {
+      Gates a;
+      Row::template load_preactivations<S>(p.gates, p.hidden, v, a);
+      activate<Cell, S, Math>({function, p.angles}, a);
+      P h_before{}, c{};
+      if constexpr (Cell::kReadsOutput) h_before = load_pairs(p.h_before + v.unit, v.units);
+      if constexpr (Cell::kHasMemory && S == Cell::kStages - 1) {
+        c = Cell::template memory<Math>(a, load_pairs(p.c_before + v.unit, v.units));
+        store_pairs(p.c + v.unit, c, v.units);
+      }
+      store_pairs(p.result + v.unit, Cell::template result<Math>(Stage<S>{}, a, h_before, c),
+                  v.units);
+      if (p.keep == Keep::kForBackward) Row::template store<S>(p.gates, p.hidden, v, a);
+    });
+  }
+
+  // What a stage's result is wanted for again.
+  enum class Again { kNot, kOperand };
+
+  struct Backward {
+    int64_t hidden;
+    UnitRange units;
+    GateFunction angles;
+    OutputGradient output_gradient;  // whether grad_out is added to the gradient of the result
+    Again again;
+    const T* gates;        // [G] activations
+    const T* h_before;     // [H], if the cell reads it
+    const T* c_before;     // [H], if the cell has a memory, as for c and grad_c
+    const T* c;            // [H]
+    const T* grad_out;     // [H], if given
+    const T* grad_result;  // [H]
+    T* grad_h;             // [H]: of h_before, if the cell reads it: what passes no product
+    T* grad_c;             // [H]: of c, becomes that of c_before
+    T* grad_gates;         // [G]: the stage's gates are written
+    T* result;             // [H]: the stage's result, if wanted again; may be grad_result
+  };
+
+  template <int S, GateFunction function>
+  static void backward(const Backward& p) {
+    for_pairs<T>(p.units, [&](const PairVector& v) ROTCELL_LAMBDA_INLINE {
+      Gates a, d;
+      Row::template load<S>(p.gates, p.hidden, v, a);
+      PairState<Math> s{};
+      P dh_before{}, dc{};
+      if constexpr (Cell::kReadsOutput) {
+        s.h_before = load_pairs(p.h_before + v.unit, v.units);
+        if constexpr (S < Cell::kStages - 1) dh_before = load_pairs(p.grad_h + v.unit, v.units);
+      }
+      if constexpr (Cell::kHasMemory) {
+        s.c_before = load_pairs(p.c_before + v.unit, v.units);
+        s.c = load_pairs(p.c + v.unit, v.units);
+        dc = load_pairs(p.grad_c + v.unit, v.units);
+      }
+      P d_result = load_pairs(p.grad_result + v.unit, v.units);
+      if constexpr (S == Cell::kStages - 1) {
+        if (p.output_gradient == OutputGradient::kGiven) {
+          d_result = d_result + load_pairs(p.grad_out + v.unit, v.units);
+        }
+      }
+      Cell::template backward<Math>(Stage<S>{}, a, s, d_result, dh_before, dc, d);
+      through_activations<Cell, S, Math>({function, p.angles}, a, d);
+      if constexpr (Cell::kHasMemory) store_pairs(p.grad_c + v.unit, dc, v.units);
+      if constexpr (Cell::kReadsOutput) store_pairs(p.grad_h + v.unit, dh_before, v.units);
+      Row::template store<S>(p.grad_gates, p.hidden, v, d);
+      if (p.again == Again::kOperand) {
+        store_pairs(p.result + v.unit,
+                    Cell::template result<Math>(Stage<S>{}, a, s.h_before, s.c), v.units);
+      }
+    });
+  }
+};
+
+template <class T, class Cell>
+struct Sequence {
+  using CellRow = RowMaths<T, Cell>;
+  static constexpr int kLast = Cell::kStages - 1;
+
+  // With a projection all units are one thread's.
+  static void forward(const Forward<T>& p, const Work& work) {
+    const Call& call = p.call;
+    const int64_t H = call.hidden, G = CellRows<Cell>::count(H);
+    const UnitRange units = work.units;
+    const bool projected = call.projection == Projection::kPresent;
+    const bool by_step = call.products == ProductMode::kByStep;
+    const bool kept = call.keep == Keep::kForBackward;
+    const int64_t inputs = by_step ? call.inputs : 0;
+    for (int64_t position = p.chunk.begin; position < p.chunk.end; ++position) {
+      const RowStep s(call.steps, work.rows, position);
+      const auto gate_row = [&](int64_t row) {
+        const int64_t token = s.step.token + row;
+        if (kept) return p.gates + token * G;
+        return p.gates + (by_step ? row : token - p.chunk.first_token) * G;
+      };
+      T* out = p.out + s.step.token * call.outputs;
+      T* hidden_rows = projected ? p.unprojected : out;
+      const bool packed = call.products != ProductMode::kUnpacked;
+      const T* panels = nullptr;  // of the next run
+      if (packed) {
+        panels = p.weights + (inputs + call.outputs) * CellRows<Cell>::count(units.begin);
+      }
+
+      // gates = what x gives + operand rows [begin, end) x weights, for the rows of a product.
+      const auto multiply_rows = [&](const T* operand, int64_t width, int64_t begin, int64_t end,
+                                     const RowRun& run) {
+        T* gates = gate_row(begin) + run.first;
+        const Rows<T> rows{operand + begin * width, width, width};
+        if (!packed) {
+          multiply_unpacked(rows, end - begin, p.w_hh + run.first * width, run.rows,
+                            Addend<T>{gates, G}, gates, G);
+        } else {
+          const Panels<T> weights{panels, inputs + width, run.rows};
+          const int64_t token = s.step.token + begin - p.chunk.first_token;
+          const Rows<T> x{by_step ? p.x + token * inputs : rows.data, inputs, inputs};
+          const Addend<T> addend =
+              by_step ? Addend<T>{p.bias + run.first, 0} : Addend<T>{gates, G};
+          multiply(x, rows, end - begin, weights, addend, gates, G);
+        }
+      };
+      for_stages<Cell>([&](auto stage) {
+        constexpr int S = decltype(stage)::value;
+        for (const RowRun& run : runs_of_product<Cell>(S, H, units)) {
+          if constexpr (S == 0) {
+            const T* carried = p.out + s.step.token_before * call.outputs;
+            multiply_rows(carried, call.outputs, s.begin, s.carried_end, run);
+            multiply_rows(p.h0, call.outputs, s.carried_end, s.end, run);
+          } else {
+            multiply_rows(p.operands, H, s.begin, s.end, run);
+          }
+          if (packed) panels += panel_elements<T>(inputs + call.outputs, run.rows);
+        }
+        T* results = S == kLast ? hidden_rows : p.operands;
+        with_gate_function(call.functions.gates, [&](auto function) {
+          for (int64_t row = s.begin; row < s.end; ++row) {
+            typename CellRow::Forward at{.hidden = H,
+                                         .units = units,
+                                         .angles = call.functions.angles,
+                                         .keep = call.keep,
+                                         .gates = gate_row(row),
+                                         .result = results + row * H};
+            if constexpr (Cell::kReadsOutput) at.h_before = s.before(p.out, p.h0, row, H);
+            if constexpr (Cell::kHasMemory) {
+              at.c_before = kept ? s.before(p.cells, p.c0, row, H) : p.cells + row * H;
+              at.c = p.cells + (kept ? s.step.token + row : row) * H;
+            }
+            CellRow::template forward<S, function()>(at);
+          }
+        });
+        if constexpr (S < kLast) wait(call, work);  // the next product needs all of the operands
+      });
+      if (projected) {
+        multiply(Rows<T>{hidden_rows + s.begin * H, H, H}, s.end - s.begin,
+                 Panels<T>{p.projection, H, call.outputs}, Addend<T>{},
+                 out + s.begin * call.outputs, call.outputs);
+      }
+      wait(call, work);  // the next step needs all of h
+      const int64_t ending = s.end - s.ending;
+      copy_rows(out + s.ending * call.outputs, p.h_n + s.ending * call.outputs, ending,
+                call.outputs, projected ? UnitRange{0, call.outputs} : units);
+      if constexpr (Cell::kHasMemory) {
+        const T* cells = p.cells + (kept ? s.step.token + s.ending : s.ending) * H;
+        copy_rows(cells, p.c_n + s.ending * H, ending, H, units);
+      }
+    }
+  }
+
+  // With a projection, or if it makes the gradient of x, all units are one thread's.
+  static void backward(const Backward<T>& p, const Work& work) {
+    using Again = typename CellRow::Again;
+    const Call& call = p.call;
+    const int64_t H = call.hidden, G = CellRows<Cell>::count(H), outputs = call.outputs;
+    const UnitRange units = work.units;
+    const bool projected = call.projection == Projection::kPresent;
+    const int64_t columns = projected ? outputs : units.end - units.begin;
+    const bool adds_grad_out =
+        p.output_gradient == OutputGradient::kGiven && !projected;
+    for (int64_t position = p.chunk.end - 1; position >= p.chunk.begin; --position) {
+      const RowStep s(call.steps, work.rows, position);
+      const int64_t count = s.end - s.begin, token = s.step.token;
+      T* grad_gates = p.grad_gates + (token - p.chunk.first_token) * G;
+      T* operands = nullptr;
+      if constexpr (Cell::kStages > 1) operands = p.operands + (token - p.chunk.first_token) * H;
+      const auto grad_rows = [&](const RowRun& run) {
+        return Rows<T>{grad_gates + s.begin * G + run.first, G, run.rows};
+      };
+      if (projected) project_back(p, s);
+      for_stages_back<Cell>([&](auto stage) {
+        constexpr int S = decltype(stage)::value;
+        const bool wants_result = S < kLast || projected;
+        with_gate_function(call.functions.gates, [&](auto function) {
+          for (int64_t row = s.begin; row < s.end; ++row) {
+            typename CellRow::Backward at{
+                .hidden = H,
+                .units = units,
+                .angles = call.functions.angles,
+                .output_gradient =
+                    adds_grad_out ? OutputGradient::kGiven : OutputGradient::kZero,
+                .again = wants_result ? Again::kOperand : Again::kNot,
+                .gates = p.gates + (token + row) * G,
+                .grad_gates = grad_gates + row * G};
+            if constexpr (S == kLast) {
+              if (adds_grad_out) at.grad_out = p.grad_out + (token + row) * outputs;
+              at.grad_result = (projected ? p.grad_unprojected : p.grad_h) + row * H;
+              if (projected) at.result = p.unprojected + (token + row) * H;
+            } else {
+              at.grad_result = at.result = operands + row * H;
+            }
+            if constexpr (Cell::kReadsOutput) {
+              at.h_before = s.before(p.out, p.h0, row, H);
+              at.grad_h = p.grad_h + row * H;
+            }
+            if constexpr (Cell::kHasMemory) {
+              at.c_before = s.before(p.cells, p.c0, row, H);
+              at.c = p.cells + (token + row) * H;
+              at.grad_c = p.grad_c + row * H;
+            }
+            CellRow::template backward<S, function()>(at);
+          }
+        });
+        wait(call, work);  // what a product saw of a unit went into gates of all units
+        const int64_t width = S == 0 ? outputs : H;
+        T* target = (S == 0 ? p.grad_h : operands) + s.begin * width + units.begin;
+        // To the old output there may be a way past the products, which has been gone already.
+        Addend<T> addend =
+            S == 0 && Cell::kReadsOutput ? Addend<T>{target, width} : Addend<T>{nullptr, 0};
+        const bool packed = call.products != ProductMode::kUnpacked;
+        const T* panels = nullptr;
+        if (packed) panels = p.recurrent + G * units.begin + packed_before<S>(H, columns);
+        for (const RowRun& run : runs_of_product<Cell>(S, H, {0, H})) {
+          if (!packed) {
+            multiply_unpacked_back(grad_rows(run), count,
+                                   p.w_hh + run.first * outputs + units.begin, outputs, columns,
+                                   addend, target, width);
+          } else {
+            multiply(grad_rows(run), count, Panels<T>{panels, run.rows, columns}, addend, target,
+                     width);
+            panels += panel_elements<T>(run.rows, columns);
+          }
+          addend = {target, width};
+        }
+      });
+      if (p.input_gradient == InputGradient::kByStep) {
+        multiply(grad_rows({0, G}), count, Panels<T>{p.w_ih, G, call.inputs}, Addend<T>{},
+                 p.grad_x + (token + s.begin) * call.inputs, call.inputs);
+      }
+    }
+  }
+
+ private:
+  static void wait(const Call& call, const Work& work) {
+    if (!all_units(call.hidden, work.units)) work.barrier->wait();
+  }
+
+  // Elements of the panels of the products before the S-th, for the way back.
+  template <int S>
+  static int64_t packed_before(int64_t hidden, int64_t columns) {
+    int64_t elements = 0;
+    for (int product = 0; product < S; ++product) {
+      for (const RowRun& run : runs_of_product<Cell>(product, hidden, {0, hidden})) {
+        elements += panel_elements<T>(run.rows, columns);
+      }
+    }
+    return elements;
+  }
+
+  // The whole gradient of the projected outputs, and that of what was projected.
+  static void project_back(const Backward<T>& p, const RowStep& s) {
+    const int64_t outputs = p.call.outputs, H = p.call.hidden;
+    T* grad_projected = p.grad_projected + s.step.token * outputs;
+    for (int64_t i = s.begin * outputs; i < s.end * outputs; ++i) {
+      grad_projected[i] = p.output_gradient == OutputGradient::kGiven
+                              ? p.grad_h[i] + p.grad_out[s.step.token * outputs + i]
+                              : p.grad_h[i];
+    }
+    multiply(Rows<T>{grad_projected + s.begin * outputs, outputs, outputs}, s.end - s.begin,
+             Panels<T>{p.projection, outputs, H}, Addend<T>{}, p.grad_unprojected + s.begin * H, H);
+  }
+};
+
+}  // namespace rotcell::cpu::ROTCELL_ISA

@@ -1,0 +1,103 @@
+// Any cell over a whole sequence in one cooperative launch, each block with the weights of its
+// units on chip. A grid barrier for each stage of a step, because a product sees all units.
+#include "cuda/cooperative.h"
+
+namespace rotcell::cuda {
+namespace {
+
+template <class Cell, class Product>
+ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
+    cooperative_forward(Cooperative<Forward, Product> cooperative) {
+  using T = typename Product::Storage;
+  using A = typename Product::A;
+  using Math = DeviceMath<A>;
+  const Forward& p = cooperative.params;
+  const auto& layout = cooperative.layout;
+  const int hidden = p.hidden;
+  const int64_t gate_rows = CellRows<Cell>::count(hidden);
+  const bool keep = p.keep == Keep::kForBackward;
+  const UnitGroup group{static_cast<int>(blockIdx.x) * cooperative.units, cooperative.units,
+                        hidden};
+  ROTCELL_SHARED(unsigned char, shared);
+  A* results = reinterpret_cast<A*>(shared + layout.results);
+  const T* w_hh = static_cast<const T*>(p.w_hh);
+  const T* h0 = static_cast<const T*>(p.h0);
+  T* out = static_cast<T*>(p.out);
+  T* operands = static_cast<T*>(p.operands);
+
+  Product products[Cell::kStages];
+  for_stages<Cell>([&](auto stage) {
+    constexpr int S = decltype(stage)::value;
+    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int place, int column) {
+      const int64_t row = group.weight_row<Cell, S>(place);
+      return row < 0 ? to_storage<T>(0) : w_hh[row * hidden + column];
+    });
+  });
+  for (int64_t position = 0; position < p.steps.count; ++position) {
+    const Step step = step_at(p.steps, position);
+    const auto h_before_row = [&](int64_t row) {
+      return row < step.carried ? out + (step.token_before + row) * hidden : h0 + row * hidden;
+    };
+    for_stages<Cell>([&](auto stage) {
+      constexpr int S = decltype(stage)::value;
+      for_tiles(step.rows, [&](int64_t tile) {
+        multiply_staged(products[S], layout.matrix[S], layout.staged[S],
+                        reinterpret_cast<T*>(shared + layout.operand[S]), results, tile, step.rows,
+                        [&](int64_t row, int column) {
+                          const T* operand = S == 0 ? h_before_row(row) : operands + row * hidden;
+                          return load_coherent(operand + column);
+                        });
+        for_items(group, tile, step.rows, [&](const CooperativeItem& item) {
+          const int64_t token = step.token + item.row;
+          const T* from_input = static_cast<const T*>(p.from_input) + token * gate_rows;
+          A* kept = static_cast<A*>(p.gates) + (keep ? token : item.row) * gate_rows;
+          const auto store = [&](int64_t i, A value) { kept[i] = value; };
+          Gates<Cell, A> gates{};
+          ProductGates<Cell, A, S>::read(item.units, MissingAngle::kPreactivation, gates,
+                                         [&](int64_t i) { return to_compute(from_input[i]); });
+          add_product<S>(item.block_units, gates, [&](int64_t place) {
+            return staged_result(layout.matrix[S], results, item, place);
+          });
+          WaitingGates<Cell, A, S>::write(item.units, gates, store);
+          WaitedGates<Cell, A, S>::read(item.units, MissingAngle::kPreactivation, gates,
+                                        [&](int64_t i) { return kept[i]; });
+          activate<Cell, S>(p.functions, gates);
+          Pair<A> h_before{A(0), A(0)}, c{A(0), A(0)};
+          if constexpr (Cell::kReadsOutput) {
+            h_before = load_pair(item.units, h_before_row(item.row));
+          }
+          if constexpr (Cell::kHasMemory) {
+            if constexpr (S == last_stage<Cell>) {
+              A* c_row = static_cast<A*>(p.c) + item.row * hidden;
+              c = Cell::template memory<Math>(gates, load_pair(item.units, c_row));
+              store_pair(item.units, c_row, c);
+              if (keep) store_pair(item.units, static_cast<A*>(p.cells) + token * hidden, c);
+            }
+          }
+          const Pair<A> result = Cell::template result<Math>(stage, gates, h_before, c);
+          if constexpr (S == last_stage<Cell>) {
+            store_pair(item.units, out + token * hidden, result);
+            if (item.row >= step.going_on) {
+              store_pair(item.units, static_cast<T*>(p.h_n) + item.row * hidden, result);
+            }
+          } else {
+            store_pair(item.units, operands + item.row * hidden, result);
+          }
+          if (keep) StageGates<Cell, A, S>::write(item.units, gates, store);
+        });
+      });
+      grid_barrier();
+    });
+  }
+}
+
+}  // namespace
+
+void cooperative(const Request& request, const Plan& plan, const Forward& p, Stream stream) {
+  launch_cooperatively(
+      "cooperative_forward", request, plan, p, stream, [](auto cell, auto product) {
+        return cooperative_forward<typename decltype(cell)::Type, typename decltype(product)::Type>;
+      });
+}
+
+}  // namespace rotcell::cuda

@@ -1,0 +1,106 @@
+// Any cell over a whole sequence in one launch, with all recurrent weights on chip.
+#include "cuda/resident.h"
+
+namespace rotcell::cuda {
+namespace {
+
+template <class Cell, class T, int kRows>
+ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
+    resident_forward(Resident<Forward> resident) {
+  using A = Compute<T>;
+  using Math = DeviceMath<A>;
+  using Product = ResidentProduct<Cell, T, kRows>;
+  const Forward& p = resident.params;
+  const auto& layout = resident.layout;
+  const int hidden = p.hidden;
+  const int64_t gate_rows = CellRows<Cell>::count(hidden), first_row = int64_t{kRows} * blockIdx.x;
+  const bool keep = p.keep == Keep::kForBackward;
+  ROTCELL_SHARED(unsigned char, shared);
+  A* results = reinterpret_cast<A*>(shared + layout.results);
+  const auto operand = [&](int product) {
+    return reinterpret_cast<T*>(shared + layout.operand[product]);
+  };
+
+  const T* w_hh = static_cast<const T*>(p.w_hh);
+  const T* h0 = static_cast<const T*>(p.h0);
+  Product products[Cell::kStages];
+  for_stages<Cell>([&](auto stage) {
+    constexpr int S = decltype(stage)::value;
+    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int place, int column) {
+      return w_hh[ProductRows<Cell, S>::weight_row(place, hidden) * hidden + column];
+    });
+    fill_operand(operand(S), kRows, layout.staged[S], [&](int row, int column) {
+      const bool exists = S == 0 && first_row + row < p.steps.batch && column < hidden;
+      return exists ? h0[(first_row + row) * hidden + column] : to_storage<T>(A(0));
+    });
+  });
+  const ResidentItem item(kRows, p.steps.batch, hidden);
+  T* h_row = operand(0) + item.row_in_block * layout.staged[0];
+  A* c_row = static_cast<A*>(p.c) + item.row * hidden;
+  Pair<A> c{A(0), A(0)};
+  if constexpr (Cell::kHasMemory) {
+    if (item.exists) c = load_pair(item.units, c_row);
+  }
+  block_barrier();
+
+  for (int64_t position = 0; position < p.steps.count; ++position) {
+    const Step step = step_at(p.steps, position);
+    if (step.rows <= first_row) continue;
+    const bool alive = item.exists && item.row < step.rows;
+    const int64_t token = step.token + item.row;
+    Gates<Cell, A> gates{};
+    if (alive) {
+      const T* from_input = static_cast<const T*>(p.from_input) + token * gate_rows;
+      AllGates<Cell, A>::read(item.units, MissingAngle::kPreactivation, gates,
+                              [&](int64_t i) { return to_compute(from_input[i]); });
+    }
+    for_stages<Cell>([&](auto stage) {
+      constexpr int S = decltype(stage)::value;
+      multiply_resident(products[S], layout.matrix[S], operand(S), layout.staged[S], results);
+      if (alive) {
+        add_product<S>(item.units, gates, [&](int64_t place) {
+          return Product::result(layout.matrix[S], results, item.row_in_block,
+                                 static_cast<int>(place));
+        });
+        activate<Cell, S>(p.functions, gates);
+        Pair<A> h_before{A(0), A(0)};
+        if constexpr (Cell::kReadsOutput) h_before = load_pair(item.units, h_row);
+        if constexpr (Cell::kHasMemory) {
+          if constexpr (S == last_stage<Cell>) {
+            c = Cell::template memory<Math>(gates, c);
+            if (keep) store_pair(item.units, static_cast<A*>(p.cells) + token * hidden, c);
+          }
+        }
+        const Pair<A> result = Cell::template result<Math>(stage, gates, h_before, c);
+        if constexpr (S == last_stage<Cell>) {
+          store_pair(item.units, h_row, result);
+          store_pair(item.units, static_cast<T*>(p.out) + token * hidden, result);
+        } else {
+          store_pair(item.units, operand(S + 1) + item.row_in_block * layout.staged[S + 1], result);
+        }
+        if (keep) {
+          A* kept = static_cast<A*>(p.gates) + token * gate_rows;
+          StageGates<Cell, A, S>::write(item.units, gates,
+                                        [&](int64_t i, A value) { kept[i] = value; });
+        }
+      }
+      block_barrier();
+    });
+  }
+  if (item.exists) {
+    store_pair(item.units, static_cast<T*>(p.h_n) + item.row * hidden,
+               load_pair(item.units, h_row));
+    if constexpr (Cell::kHasMemory) store_pair(item.units, c_row, c);
+  }
+}
+
+}  // namespace
+
+void resident(const Request& request, const Plan& plan, const Forward& p, Stream stream) {
+  launch_resident("resident_forward", request, plan, p, stream, [](auto cell, auto tag, auto rows) {
+    return resident_forward<typename decltype(cell)::Type, typename decltype(tag)::Type,
+                            decltype(rows)::value>;
+  });
+}
+
+}  // namespace rotcell::cuda

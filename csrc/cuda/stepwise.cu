@@ -1,0 +1,141 @@
+// One stage of one step of any cell, when torch has made the products: a thread for each row and
+// pair of units.
+#include "cuda/cell_io.h"
+#include "cuda/kernels.h"
+#include "cuda/launchers.h"
+
+namespace rotcell::cuda {
+namespace {
+
+Grid stage_grid(int64_t rows, int hidden) {
+  const int64_t items = rows * divide_up(hidden, 2);
+  return {static_cast<unsigned>((items + Tiles::kStepThreads - 1) / Tiles::kStepThreads),
+          Tiles::kStepThreads, 0};
+}
+
+// This thread's row and pair of units; false if there is none.
+ROTCELL_DEVICE bool find_work(int64_t rows, int hidden, int64_t& row, PairOfUnits& units) {
+  const int pairs = divide_up(hidden, 2);
+  const int64_t item = int64_t{1} * blockIdx.x * blockDim.x + threadIdx.x;
+  row = item / pairs;
+  units = {static_cast<int>(item - row * pairs) * 2, hidden};
+  return row < rows;
+}
+
+template <class Cell, int S, class T>
+ROTCELL_GLOBAL void stage_forward(StageForward p) {
+  using A = Compute<T>;
+  using Math = DeviceMath<A>;
+  int64_t row;
+  PairOfUnits units;
+  if (!find_work(p.rows, p.hidden, row, units)) return;
+  const int64_t gate_rows = CellRows<Cell>::count(p.hidden), at = row * p.hidden;
+  const bool keep = p.keep == Keep::kForBackward;
+  const T* preactivations = static_cast<const T*>(p.preactivations_t) + row * gate_rows;
+  Gates<Cell, A> gates{};
+  StageGates<Cell, A, S>::read(units, MissingAngle::kPreactivation, gates,
+                               [&](int64_t i) { return to_compute(preactivations[i]); });
+  activate<Cell, S>(p.functions, gates);
+  Pair<A> h_before{A(0), A(0)}, c{A(0), A(0)};
+  if constexpr (Cell::kReadsOutput) h_before = load_pair(units, static_cast<const T*>(p.h) + at);
+  if constexpr (Cell::kHasMemory && S == last_stage<Cell>) {
+    A* c_row = static_cast<A*>(p.c) + at;
+    c = Cell::template memory<Math>(gates, load_pair(units, c_row));
+    store_pair(units, c_row, c);
+    if (keep) store_pair(units, static_cast<A*>(p.cells_t) + at, c);
+  }
+  const Pair<A> result = Cell::template result<Math>(Stage<S>{}, gates, h_before, c);
+  store_pair(units, static_cast<T*>(p.result) + at, result);
+  if (p.result_is == ResultIs::kOutput) store_pair(units, static_cast<T*>(p.out_t) + at, result);
+  if (keep) {
+    A* kept = static_cast<A*>(p.gates_t) + row * gate_rows;
+    StageGates<Cell, A, S>::write(units, gates, [&](int64_t i, A value) { kept[i] = value; });
+  }
+}
+
+template <class Cell, int S, class T>
+ROTCELL_GLOBAL void stage_backward(StageBackward p) {
+  using A = Compute<T>;
+  using Math = DeviceMath<A>;
+  int64_t row;
+  PairOfUnits units;
+  if (!find_work(p.rows, p.hidden, row, units)) return;
+  const int64_t gate_rows = CellRows<Cell>::count(p.hidden), at = row * p.hidden;
+  const bool carried = row < p.carried;
+  const A* kept = static_cast<const A*>(p.gates_t) + row * gate_rows;
+  Gates<Cell, A> gates{}, grads{};
+  StageGates<Cell, A, S>::read(units, MissingAngle::kActivation, gates,
+                               [&](int64_t i) { return kept[i]; });
+  PairState<Math> state{};
+  if constexpr (Cell::kReadsOutput) {
+    state.h_before = load_pair(units, static_cast<const T*>(carried ? p.out_before : p.h0) + at);
+  }
+  if constexpr (Cell::kHasMemory) {
+    state.c_before = load_pair(units, static_cast<const A*>(carried ? p.cells_before : p.c0) + at);
+    state.c = load_pair(units, static_cast<const A*>(p.cells_t) + at);
+  }
+  Pair<A> d_result = load_pair(units, static_cast<const T*>(p.grad_result) + at);
+  Pair<A> dh_before{A(0), A(0)}, dc{A(0), A(0)};
+  A* grad_direct = static_cast<A*>(p.grad_direct) + at;
+  A* grad_c = static_cast<A*>(p.grad_c) + at;
+  if constexpr (S == last_stage<Cell>) {
+    if constexpr (Cell::kReadsOutput) d_result = load_pair(units, grad_direct) + d_result;
+    if (p.output_gradient == OutputGradient::kGiven) {
+      d_result = d_result + load_pair(units, static_cast<const T*>(p.grad_out_t) + at);
+    }
+  } else if constexpr (Cell::kReadsOutput) {
+    dh_before = load_pair(units, grad_direct);
+  }
+  if constexpr (Cell::kHasMemory) dc = load_pair(units, grad_c);
+  Cell::template backward<Math>(Stage<S>{}, gates, state, d_result, dh_before, dc, grads);
+  through_activations<Cell, S>(p.functions, gates, grads);
+  if constexpr (Cell::kHasMemory) store_pair(units, grad_c, dc);
+  if constexpr (Cell::kReadsOutput) store_pair(units, grad_direct, dh_before);
+  T* grad_gates = static_cast<T*>(p.grad_gates_t) + row * gate_rows;
+  StageGates<Cell, A, S>::write(units, grads,
+                                [&](int64_t i, A value) { grad_gates[i] = to_storage<T>(value); });
+  if (p.result_again == Again::kYes) {
+    store_pair(units, static_cast<T*>(p.result_t) + at,
+               Cell::template result<Math>(Stage<S>{}, gates, state.h_before, state.c));
+  }
+}
+
+constexpr const char* kForwardNames[] = {"stage0_forward", "stage1_forward"};
+constexpr const char* kBackwardNames[] = {"stage0_backward", "stage1_backward"};
+static_assert(std::size(kForwardNames) >= kMostStages && std::size(kBackwardNames) >= kMostStages);
+
+// Launches kernel<Cell, S, T>, given as kernels(TypeTag<Cell>, Stage<S>, TypeTag<T>).
+template <class Params, class Kernels>
+void launch_stage(const char* const* names, CellIndex index, Number number, const Params& p,
+                  Stream stream, Kernels kernels) {
+  with_cell(index, [&](auto cell) {
+    using Cell = typename decltype(cell)::Type;
+    with_storage_type(number, [&](auto tag) {
+      for_stages<Cell>([&](auto stage) {
+        constexpr int S = decltype(stage)::value;
+        if (S == p.stage) {
+          launch({Cell::kName, names[S]}, kernels(cell, stage, tag), stage_grid(p.rows, p.hidden),
+                 stream, p);
+        }
+      });
+    });
+  });
+}
+
+}  // namespace
+
+void stage(CellIndex cell, Number number, const StageForward& p, Stream stream) {
+  launch_stage(kForwardNames, cell, number, p, stream, [](auto of_cell, auto of_stage, auto tag) {
+    return stage_forward<typename decltype(of_cell)::Type, decltype(of_stage)::value,
+                         typename decltype(tag)::Type>;
+  });
+}
+
+void stage(CellIndex cell, Number number, const StageBackward& p, Stream stream) {
+  launch_stage(kBackwardNames, cell, number, p, stream, [](auto of_cell, auto of_stage, auto tag) {
+    return stage_backward<typename decltype(of_cell)::Type, decltype(of_stage)::value,
+                          typename decltype(tag)::Type>;
+  });
+}
+
+}  // namespace rotcell::cuda

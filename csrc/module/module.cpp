@@ -1,0 +1,20 @@
+// What Python asks about this build. Knows nothing of torch, and no layer needs it.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "cpu/instruction_set.h"
+#include "module/cuda_plan.h"
+#include "ops/processors.h"
+
+PYBIND11_MODULE(_C, m) {
+  m.doc() = "Facts about this build of rotcell. The ops are in librotcell_cpu.so.";
+  m.def("instruction_set", rotcell::cpu::instruction_set_name,
+        "The instruction set that the CPU kernels use.");
+  m.def("instruction_sets", rotcell::cpu::instruction_set_names,
+        "All instruction sets built in that this machine runs, narrowest first.");
+  m.def("cgroup_processors", rotcell::ops::cgroup_processors, pybind11::arg("membership"),
+        pybind11::arg("root"),
+        "The processors that cgroups leave a process; None without a quota.");
+  m.def("processors", rotcell::ops::processors, "The processors that this process may use.");
+  rotcell::module::define_plan_functions(m);
+}

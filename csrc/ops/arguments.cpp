@@ -1,0 +1,109 @@
+#include "ops/arguments.h"
+
+#include <algorithm>
+
+namespace rotcell::ops {
+namespace {
+
+bool has_sizes(const Tensor& tensor, Sizes sizes) {
+  const std::span<const int64_t> found = tensor.sizes();
+  return std::equal(found.begin(), found.end(), sizes.begin(), sizes.end());
+}
+
+void check_matrix(const char* name, const Tensor& tensor) {
+  check(tensor.dim() == 2, "expected ", name, " with 2 dimensions, got ", tensor.dim());
+}
+
+// What all tensors of a call have in common.
+struct Kind {
+  DType dtype;
+  Device device;
+
+  explicit Kind(const Tensor& x) : dtype(x.dtype()), device(x.device()) {}
+
+  // Nothing is expected of an undefined tensor.
+  void check_tensor(const char* name, const Tensor& tensor, Sizes sizes) const {
+    if (!tensor) return;
+    if (!has_sizes(tensor, sizes)) {
+      fail("expected ", name, " of shape ", sizes_text(sizes), ", got ",
+           sizes_text(tensor.sizes()));
+    }
+    if (tensor.dtype() != dtype) {
+      fail("expected ", name, " of type ", dtype_name(dtype), ", as x, got ",
+           dtype_name(tensor.dtype()));
+    }
+    if (tensor.device() != device) {
+      fail("expected ", name, " on ", device_name(device), ", as x, got ",
+           device_name(tensor.device()));
+    }
+  }
+
+  // What the forward op saved is of the type that it computed in.
+  void check_saved(const char* name, const Tensor& tensor, Sizes sizes) const {
+    const DType type = compute_type(dtype);
+    if (has_sizes(tensor, sizes) && tensor.dtype() == type) return;
+    fail("expected ", name, " as the forward op saved it, of shape ", sizes_text(sizes),
+         " and type ", dtype_name(type), ", got ", sizes_text(tensor.sizes()), " and ",
+         dtype_name(tensor.dtype()));
+  }
+};
+
+LayerSizes check_layer(const CellDescription& cell, const LayerArguments& a, const Kind& kind) {
+  compute_type(kind.dtype);
+  check_functions(a);
+  check_matrix("x", a.x);
+  check_matrix("h0", a.h0);
+  if (cell.has_memory) check_matrix("c0", a.c0);
+  LayerSizes sizes;
+  sizes.tokens = a.x.size(0);
+  sizes.inputs = a.x.size(1);
+  sizes.batch = a.h0.size(0);
+  sizes.hidden = (cell.has_memory ? a.c0 : a.h0).size(1);
+  sizes.outputs = a.w_hr ? a.h0.size(1) : sizes.hidden;
+  sizes.gate_rows = cell.rows(sizes.hidden);
+  kind.check_tensor("h0", a.h0, {sizes.batch, sizes.outputs});
+  kind.check_tensor("c0", a.c0, {sizes.batch, sizes.hidden});
+  kind.check_tensor("w_ih", a.w_ih, {sizes.gate_rows, sizes.inputs});
+  kind.check_tensor("w_hh", a.w_hh, {sizes.gate_rows, sizes.outputs});
+  kind.check_tensor("w_hr", a.w_hr, {sizes.outputs, sizes.hidden});
+  return sizes;
+}
+
+}  // namespace
+
+DType compute_type(DType storage) {
+  if (storage == float32() || storage == float64()) return storage;
+  if (storage == float16() || storage == bfloat16()) return float32();
+  fail("expected x of type float32, float64, float16 or bfloat16, got ", dtype_name(storage));
+}
+
+GateFunctions check_functions(const LayerArguments& a) {
+  for (const auto& [name, value] : {std::pair("gate_function", a.gate_function),
+                                    std::pair("angle_function", a.angle_function)}) {
+    check(value >= 0 && value < kGateFunctionCount, "expected ", name, " to be 0 (sigmoid) or 1 ",
+          "(hard_sigmoid), got ", value);
+  }
+  return {static_cast<GateFunction>(a.gate_function), static_cast<GateFunction>(a.angle_function)};
+}
+
+LayerSizes check_arguments(const CellDescription& cell, const ForwardArguments& a) {
+  const Kind kind(a.x);
+  const LayerSizes sizes = check_layer(cell, a, kind);
+  kind.check_tensor("b_ih", a.b_ih, {sizes.gate_rows});
+  kind.check_tensor("b_hh", a.b_hh, {sizes.gate_rows});
+  return sizes;
+}
+
+LayerSizes check_arguments(const CellDescription& cell, const BackwardArguments& a) {
+  const Kind kind(a.x);
+  const LayerSizes sizes = check_layer(cell, a, kind);
+  kind.check_tensor("out", a.out, {sizes.tokens, sizes.outputs});
+  kind.check_tensor("grad_out", a.grad_out, {sizes.tokens, sizes.outputs});
+  kind.check_tensor("grad_h_n", a.grad_h_n, {sizes.batch, sizes.outputs});
+  kind.check_tensor("grad_c_n", a.grad_c_n, {sizes.batch, sizes.hidden});
+  kind.check_saved("gates", a.gates, {sizes.tokens, sizes.gate_rows});
+  if (cell.has_memory) kind.check_saved("cells", a.cells, {sizes.tokens, sizes.hidden});
+  return sizes;
+}
+
+}  // namespace rotcell::ops

@@ -1,0 +1,73 @@
+#include "ops/cuda/launch.h"
+
+#include "cuda/grid.h"
+#include "ops/cuda/current_device.h"
+#include "ops/cuda/path.h"
+
+namespace rotcell::ops::gpu {
+namespace {
+
+cuda::Number number_of(DType dtype) {
+  if (dtype == float32()) return cuda::Number::kFloat32;
+  if (dtype == float64()) return cuda::Number::kFloat64;
+  if (dtype == float16()) return cuda::Number::kFloat16;
+  return cuda::Number::kBFloat16;  // check_arguments has refused all others
+}
+
+}  // namespace
+
+Launch make_launch(CellIndex cell, cuda::Pass pass, const LayerArguments& arguments,
+                   const LayerSizes& sizes, const Sequence& sequence) {
+  const Device device = arguments.x.device();
+  const Steps& steps = sequence.steps();
+  const bool different_lengths =
+      steps.lengths == Lengths::kTabled && steps.rows(steps.count - 1) != steps.batch;
+  const cuda::Stream stream = current_stream(device);
+  const cuda::Request request{.cell = cell,
+                              .pass = pass,
+                              .hidden = sizes.hidden,
+                              .batch = sizes.batch,
+                              .steps = steps.count,
+                              .number = number_of(arguments.x.dtype()),
+                              .projection = arguments.w_hr.defined()};
+  // A CUDA graph would repeat the copy from host memory that is no longer there.
+  const StepTables tables =
+      different_lengths && is_capturing(stream) ? StepTables::kForbidden : StepTables::kAllowed;
+  Launch launch{.request = request,
+                .plan = plan_for(request, cuda::device_properties(device.index), tables),
+                .stream = stream,
+                .steps = {.count = steps.count,
+                          .batch = steps.batch,
+                          .lengths = Lengths::kEqual,
+                          .batch_sizes = nullptr,
+                          .offsets = nullptr,
+                          .reverse = steps.reverse},
+                .table = {}};
+  if (different_lengths && !launch.stepwise()) {
+    launch.table = table_of(steps, device);
+    launch.steps.lengths = Lengths::kTabled;
+    launch.steps.batch_sizes = launch.table.const_data<int64_t>();
+    launch.steps.offsets = launch.steps.batch_sizes + steps.count;
+  }
+  return launch;
+}
+
+template <class Parameters>
+bool run_in_one_launch(const Launch& launch, const Parameters& parameters) {
+  if (launch.plan.path == cuda::Path::kResident) {
+    cuda::resident(launch.request, launch.plan, parameters, launch.stream);
+    return true;
+  }
+  try {
+    cuda::cooperative(launch.request, launch.plan, parameters, launch.stream);
+    return true;
+  } catch (const cuda::LaunchRefused&) {
+    if (forced_path()) throw;
+    return false;
+  }
+}
+
+template bool run_in_one_launch(const Launch&, const cuda::Forward&);
+template bool run_in_one_launch(const Launch&, const cuda::Backward&);
+
+}  // namespace rotcell::ops::gpu

@@ -1,0 +1,31 @@
+// One call of an op on a GPU: where it runs, and on which path.
+#pragma once
+
+#include "cuda/kernels.h"
+#include "ops/arguments.h"
+#include "ops/sequence.h"
+
+namespace rotcell::ops::gpu {
+
+struct Launch {
+  cuda::Request request;
+  cuda::Plan plan;
+  cuda::Stream stream;
+  Steps steps;   // for the paths that run in one launch: tables are on the device
+  Tensor table;  // what `steps` points at
+
+  const CellDescription& cell() const { return kCells[request.cell]; }
+  int hidden() const { return static_cast<int>(request.hidden); }
+  bool stepwise() const { return plan.path == cuda::Path::kStepwise; }
+};
+
+// The path is chosen here.
+Launch make_launch(CellIndex cell, cuda::Pass pass, const LayerArguments& arguments,
+                   const LayerSizes& sizes, const Sequence& sequence);
+
+// Runs the kernel of a path that has one launch for the whole sequence. False if the device refuses
+// it, and the stepwise path must do; if the path is forced, that is an error.
+template <class Parameters>
+bool run_in_one_launch(const Launch& launch, const Parameters& parameters);
+
+}  // namespace rotcell::ops::gpu

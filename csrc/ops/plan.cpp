@@ -1,0 +1,85 @@
+#include "ops/plan.h"
+
+#include <algorithm>
+
+#include "ops/sequence.h"
+
+namespace rotcell::ops {
+namespace {
+
+// By step is best while all weights, which every step then reads, stay in the cache; by chunk for
+// large weights, or few rows a step; unpacked for a handful of tokens.
+cpu::ProductMode product_mode(const LayerSizes& sizes, int64_t weight_bytes,
+                              const ThreadPlan& threads) {
+  constexpr int64_t kFewRows = 8, kFewTokens = 16, kCachedBytes = 4 << 20;
+  if (sizes.batch < kFewRows) {
+    return sizes.tokens < kFewTokens ? cpu::ProductMode::kUnpacked : cpu::ProductMode::kByChunk;
+  }
+  const int64_t bytes = (sizes.input_weights() + sizes.recurrent_weights()) * weight_bytes;
+  // Kernels make the gradient of x only if they have all units.
+  const bool by_step = bytes <= kCachedBytes && !threads.units_are_shared();
+  return by_step ? cpu::ProductMode::kByStep : cpu::ProductMode::kByChunk;
+}
+
+}  // namespace
+
+namespace {
+
+// Rows in the lanes are best while the weights stay near the processor and blocks of rows are not
+// half empty, if there are enough of them for all threads.
+bool suits_rows_in_lanes(const LayerSizes& sizes, int64_t weight_bytes, int64_t block_rows) {
+  constexpr int64_t kNearBytes = 1 << 20;
+  const int64_t bytes = (sizes.input_weights() + sizes.recurrent_weights()) * weight_bytes;
+  if (sizes.hidden == 0 || sizes.tokens < 4 * sizes.batch || bytes > kNearBytes) return false;
+  const int64_t blocks = (sizes.batch + block_rows - 1) / block_rows;
+  return 4 * sizes.batch >= 3 * blocks * block_rows;
+}
+
+}  // namespace
+
+template <class T>
+CallPlan plan_call(const LayerSizes& sizes, cpu::Projection projection) {
+  const cpu::Kernels<T>& kernels = cpu::kernels<T>();
+  const bool projected = projection == cpu::Projection::kPresent;
+  const int64_t block_rows = kernels.cells[0].row_layout.block_rows;
+  if (!projected && suits_rows_in_lanes(sizes, sizeof(T), block_rows)) {
+    ThreadPlan threads({.tokens = sizes.tokens,
+                        .batch = sizes.batch,
+                        .hidden = sizes.hidden,
+                        .weights = sizes.recurrent_weights(),
+                        .weight_bytes = sizeof(T),
+                        .row_tile = block_rows,
+                        .unit_tile = kernels.unit_tile,
+                        .sharing = UnitSharing::kNever});
+    if (threads.row_threads() * block_rows < sizes.batch + block_rows) {
+      return {std::move(threads), cpu::ProductMode::kByStep, projection, cpu::Layout::kRows};
+    }
+  }
+  ThreadPlan threads({.tokens = sizes.tokens,
+                      .batch = sizes.batch,
+                      .hidden = sizes.hidden,
+                      .weights = sizes.recurrent_weights(),
+                      .weight_bytes = sizeof(T),
+                      .row_tile = kernels.row_tile,
+                      .unit_tile = kernels.unit_tile,
+                      .sharing = projected ? UnitSharing::kNever : UnitSharing::kAllowed});
+  const cpu::ProductMode products = product_mode(sizes, sizeof(T), threads);
+  return {std::move(threads), products, projection, cpu::Layout::kUnits};
+}
+template CallPlan plan_call<float>(const LayerSizes&, cpu::Projection);
+template CallPlan plan_call<double>(const LayerSizes&, cpu::Projection);
+
+int64_t forward_chunk_tokens(const CallPlan& plan, const LayerSizes& sizes, bool converts_x) {
+  constexpr int64_t kElements = 1 << 18, kLeastTokens = 256;
+  if (plan.by_step() && !converts_x) return Sequence::kNoLimit;
+  return std::max(kLeastTokens, kElements / std::max<int64_t>(1, sizes.gate_rows));
+}
+
+int64_t backward_chunk_tokens(const CallPlan& plan, const LayerSizes& sizes) {
+  if (plan.rows_in_lanes()) return sizes.tokens;
+  constexpr int64_t kElements = 1 << 17, kLeastTokens = 256;
+  const int64_t tokens = std::max(kLeastTokens, kElements / std::max<int64_t>(1, sizes.gate_rows));
+  return std::min(sizes.tokens, std::max(sizes.batch, tokens));
+}
+
+}  // namespace rotcell::ops

@@ -1,0 +1,225 @@
+#include "ops/registration.h"
+
+#include <cstring>
+#include <exception>
+
+#include "ops/threads.h"
+
+namespace rotcell::ops {
+namespace {
+
+std::string& load_error() {
+  static std::string text;
+  return text;
+}
+
+// A comma-separated list of what applies.
+class Items {
+ public:
+  Items& add(const char* item, bool applies = true) {
+    if (applies) text_ += (text_.empty() ? "" : ", ") + std::string(item);
+    return *this;
+  }
+  std::string in_parentheses() const { return "(" + text_ + ")"; }
+
+ private:
+  std::string text_;
+};
+
+// Takes the arguments off the stack, in the order of the schema. They are ours from then on.
+class StackReader {
+ public:
+  explicit StackReader(const StableIValue* stack) : next_(stack) {}
+
+  Tensor tensor() { return Tensor(handle(*next_++)); }
+  Tensor tensor_if(bool applies) { return applies ? tensor() : Tensor(); }
+  Tensor optional_tensor() {
+    auto* value = reinterpret_cast<StableIValue*>(*next_++);
+    if (value == nullptr) return {};
+    Tensor tensor(handle(*value));
+    delete value;
+    return tensor;
+  }
+  Tensor optional_tensor_if(bool applies) { return applies ? optional_tensor() : Tensor(); }
+  int64_t integer() { return static_cast<int64_t>(*next_++); }
+  bool boolean() { return (*next_++ & 0xff) != 0; }
+
+ private:
+  static AtenTensorHandle handle(StableIValue value) {
+    return reinterpret_cast<AtenTensorHandle>(value);
+  }
+
+  const StableIValue* next_;
+};
+
+class StackWriter {
+ public:
+  explicit StackWriter(StableIValue* stack) : next_(stack) {}
+
+  void put(Tensor& tensor, bool applies = true) {
+    if (applies) *next_++ = reinterpret_cast<StableIValue>(tensor.release());
+  }
+
+ private:
+  StableIValue* next_;
+};
+
+}  // namespace
+
+std::string forward_schema(const CellDescription& cell) {
+  Items inputs, outputs;
+  inputs.add("Tensor x")
+      .add("Tensor h0")
+      .add("Tensor c0", cell.has_memory)
+      .add("Tensor w_ih")
+      .add("Tensor w_hh")
+      .add("Tensor? b_ih")
+      .add("Tensor? b_hh")
+      .add("Tensor? w_hr", cell.can_project)
+      .add("Tensor? batch_sizes")
+      .add("bool reverse")
+      .add("int gate_function")
+      .add("int angle_function")
+      .add("bool save");
+  outputs.add("Tensor out")
+      .add("Tensor h_n")
+      .add("Tensor c_n", cell.has_memory)
+      .add("Tensor gates")
+      .add("Tensor cells", cell.has_memory);
+  return cell.name + inputs.in_parentheses() + " -> " + outputs.in_parentheses();
+}
+
+std::string backward_schema(const CellDescription& cell) {
+  Items inputs, outputs;
+  inputs.add("Tensor? grad_out")
+      .add("Tensor? grad_h_n")
+      .add("Tensor? grad_c_n", cell.has_memory)
+      .add("Tensor x")
+      .add("Tensor h0")
+      .add("Tensor c0", cell.has_memory)
+      .add("Tensor w_ih")
+      .add("Tensor w_hh")
+      .add("Tensor? w_hr", cell.can_project)
+      .add("Tensor? batch_sizes")
+      .add("bool reverse")
+      .add("int gate_function")
+      .add("int angle_function")
+      .add("Tensor out")
+      .add("Tensor gates")
+      .add("Tensor cells", cell.has_memory)
+      .add("bool needs_grad_x")
+      .add("bool needs_grad_weights");
+  outputs.add("Tensor x")
+      .add("Tensor h0")
+      .add("Tensor c0", cell.has_memory)
+      .add("Tensor w_ih")
+      .add("Tensor w_hh")
+      .add("Tensor bias")
+      .add("Tensor w_hr", cell.can_project);
+  return std::string(cell.name) + "_backward" + inputs.in_parentheses() + " -> " +
+         outputs.in_parentheses();
+}
+
+void run_forward(CellIndex index, ForwardOp op, StableIValue* stack) {
+  const CellDescription& cell = kCells[index];
+  StackReader read(stack);
+  ForwardArguments a;
+  a.x = read.tensor();
+  a.h0 = read.tensor();
+  a.c0 = read.tensor_if(cell.has_memory);
+  a.w_ih = read.tensor();
+  a.w_hh = read.tensor();
+  a.b_ih = read.optional_tensor();
+  a.b_hh = read.optional_tensor();
+  a.w_hr = read.optional_tensor_if(cell.can_project);
+  a.batch_sizes = read.optional_tensor();
+  a.reverse = read.boolean();
+  a.gate_function = read.integer();
+  a.angle_function = read.integer();
+  a.save = read.boolean();
+  ForwardResult result;
+  run_op([&] {
+    const GradModeOff no_history;
+    result = op(index, a);
+  });
+  StackWriter write(stack);
+  write.put(result.out);
+  write.put(result.h_n);
+  write.put(result.c_n, cell.has_memory);
+  write.put(result.gates);
+  write.put(result.cells, cell.has_memory);
+}
+
+void run_backward(CellIndex index, BackwardOp op, StableIValue* stack) {
+  const CellDescription& cell = kCells[index];
+  StackReader read(stack);
+  BackwardArguments a;
+  a.grad_out = read.optional_tensor();
+  a.grad_h_n = read.optional_tensor();
+  a.grad_c_n = read.optional_tensor_if(cell.has_memory);
+  a.x = read.tensor();
+  a.h0 = read.tensor();
+  a.c0 = read.tensor_if(cell.has_memory);
+  a.w_ih = read.tensor();
+  a.w_hh = read.tensor();
+  a.w_hr = read.optional_tensor_if(cell.can_project);
+  a.batch_sizes = read.optional_tensor();
+  a.reverse = read.boolean();
+  a.gate_function = read.integer();
+  a.angle_function = read.integer();
+  a.out = read.tensor();
+  a.gates = read.tensor();
+  a.cells = read.tensor_if(cell.has_memory);
+  a.needs_grad_x = read.boolean();
+  a.needs_grad_weights = read.boolean();
+  BackwardResult result;
+  run_op([&] {
+    const GradModeOff no_history;
+    result = op(index, a);
+  });
+  StackWriter write(stack);
+  write.put(result.x);
+  write.put(result.h0);
+  write.put(result.c0, cell.has_memory);
+  write.put(result.w_ih);
+  write.put(result.w_hh);
+  write.put(result.bias);
+  write.put(result.w_hr, cell.can_project);
+}
+
+Library Library::that_defines() {
+  Library library;
+  ROTCELL_SHIM(aoti_torch_library_init_def, "rotcell", __FILE__, __LINE__, &library.handle_);
+  return library;
+}
+
+Library Library::for_device(const char* dispatch_key) {
+  Library library;
+  ROTCELL_SHIM(aoti_torch_library_init_impl, "rotcell", dispatch_key, __FILE__, __LINE__,
+               &library.handle_);
+  return library;
+}
+
+void Library::define(const std::string& schema) {
+  ROTCELL_SHIM(aoti_torch_library_def, handle_, schema.c_str());
+}
+
+void Library::implement(const std::string& name, BoxedFunction function) {
+  ROTCELL_SHIM(torch_library_impl, handle_, name.c_str(), function, TORCH_ABI_VERSION);
+}
+
+AtLoad::AtLoad(void (*body)()) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    load_error() = error.what();
+  }
+}
+
+}  // namespace rotcell::ops
+
+// Why this library could not register its ops; null if it could.
+extern "C" __attribute__((visibility("default"))) const char* rotcell_load_error() {
+  const std::string& text = rotcell::ops::load_error();
+  return text.empty() ? nullptr : text.c_str();
+}

@@ -1,0 +1,74 @@
+// How torch learns of the ops: schemas made from the descriptions of the cells, and the functions
+// that stand between torch's stack of arguments and ours.
+#pragma once
+
+#include <string>
+
+#include "cells/list.h"
+#include "ops/arguments.h"
+
+namespace rotcell::ops {
+
+std::string forward_schema(const CellDescription& cell);
+std::string backward_schema(const CellDescription& cell);
+
+// What a device computes.
+using ForwardOp = ForwardResult (*)(CellIndex, const ForwardArguments&);
+using BackwardOp = BackwardResult (*)(CellIndex, const BackwardArguments&);
+
+// A function as torch calls it: the arguments lie on the stack, the results replace them.
+using BoxedFunction = void (*)(StableIValue* stack, uint64_t inputs, uint64_t outputs);
+
+void run_forward(CellIndex cell, ForwardOp op, StableIValue* stack);
+void run_backward(CellIndex cell, BackwardOp op, StableIValue* stack);
+
+// A library of ops for torch; what it registers stays for the life of the process.
+class Library {
+ public:
+  static Library that_defines();                        // the schemas
+  static Library for_device(const char* dispatch_key);  // "CPU", "CUDA"
+
+  void define(const std::string& schema);
+  void implement(const std::string& name, BoxedFunction function);
+
+ private:
+  TorchLibraryHandle handle_ = nullptr;
+};
+
+namespace detail {
+
+template <CellIndex cell, ForwardOp op>
+void boxed_forward(StableIValue* stack, uint64_t, uint64_t) {
+  run_forward(cell, op, stack);
+}
+template <CellIndex cell, BackwardOp op>
+void boxed_backward(StableIValue* stack, uint64_t, uint64_t) {
+  run_backward(cell, op, stack);
+}
+
+template <ForwardOp forward, BackwardOp backward, CellIndex... CELLS>
+void implement_all(Library& library, std::integer_sequence<CellIndex, CELLS...>) {
+  (library.implement(kCells[CELLS].name, boxed_forward<CELLS, forward>), ...);
+  (library.implement(std::string(kCells[CELLS].name) + "_backward",
+                     boxed_backward<CELLS, backward>),
+   ...);
+}
+
+}  // namespace detail
+
+// Registers the ops of all cells for a device.
+template <ForwardOp forward, BackwardOp backward>
+void implement_ops(const char* dispatch_key) {
+  Library library = Library::for_device(dispatch_key);
+  detail::implement_all<forward, backward>(library,
+                                           std::make_integer_sequence<CellIndex, Cells::kCount>{});
+}
+
+// Runs what registers a library's ops when the library is loaded. An exception there would end the
+// process: its text is kept for Python, which asks for it by rotcell_load_error().
+class AtLoad {
+ public:
+  explicit AtLoad(void (*body)());
+};
+
+}  // namespace rotcell::ops

@@ -1,0 +1,133 @@
+"""Loads the compiled libraries, which register the ops, and calls what they offer besides."""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from pathlib import Path
+
+import torch
+
+from . import _torch_check
+
+CUDA_LIBRARY = "librotcell_cuda.so"
+#: As librotcell_cuda.so numbers them.
+CUDA_PATHS = ("stepwise", "resident", "cooperative")
+#: In the order in which it tells them.
+CUDA_PROPERTIES = (
+    "compute_capability",
+    "multiprocessors",
+    "shared_bytes_per_block",
+    "shared_bytes_per_multiprocessor",
+    "threads_per_multiprocessor",
+    "cooperative_launch",
+)
+
+_cpu: ctypes.CDLL | None = None
+_cuda: ctypes.CDLL | None = None
+
+
+def load() -> None:
+    """Load the CPU library, and the CUDA library if it was built and torch has CUDA.
+
+    Raises ImportError if the CPU library cannot be loaded. If the CUDA library cannot, that is a
+    warning: on GPUs the layers then run on the reference.
+    """
+    global _cpu, _cuda
+    if _cpu is not None:
+        return
+    _torch_check.check_torch()
+    path = _torch_check.PACKAGE / _torch_check.CPU_LIBRARY
+    try:
+        library = _open(path)
+    except OSError as error:
+        raise ImportError(
+            f"{path} could not be loaded with torch {torch.__version__}: {error}\n"
+            "If the C++ library of this system is older than the one rotcell was built with, "
+            "build rotcell here: `pip install --no-binary rotcell rotcell`, or `pip install .` in "
+            "its source tree."
+        ) from None
+    path = _torch_check.PACKAGE / CUDA_LIBRARY
+    if torch.version.cuda is not None and path.is_file():
+        try:
+            _cuda = _open(path)
+        except OSError as error:
+            warnings.warn(
+                f"rotcell's CUDA kernels could not be loaded with torch {torch.__version__} (CUDA "
+                f"{torch.version.cuda}): {error}. On GPUs its layers run on the slower reference "
+                "code. Build rotcell again for this torch: `pip install --force-reinstall "
+                "--no-deps .` in its source tree.",
+                stacklevel=2,
+            )
+    _cpu = library
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    """Load a library; OSError says why that, or the registration of its ops, failed."""
+    torch.ops.load_library(str(path))
+    library = ctypes.CDLL(str(path))
+    library.rotcell_load_error.restype = ctypes.c_char_p
+    error = library.rotcell_load_error()
+    if error is not None:
+        raise OSError(f"its ops could not be registered: {error.decode()}")
+    return library
+
+
+def _loaded_cpu() -> ctypes.CDLL:
+    load()
+    assert _cpu is not None
+    return _cpu
+
+
+def instruction_sets() -> list[str]:
+    """The instruction sets built in that this machine runs, narrowest first."""
+    function = _loaded_cpu().rotcell_instruction_sets
+    function.restype = ctypes.c_char_p
+    return str(function().decode()).split(",")
+
+
+def instruction_set() -> str:
+    """The one that the CPU kernels use."""
+    function = _loaded_cpu().rotcell_instruction_set
+    function.restype = ctypes.c_char_p
+    name = function()
+    if name is None:
+        usable = ", ".join(instruction_sets())
+        raise ValueError(f"ROTCELL_ISA must be one of {usable} on this machine")
+    return str(name.decode())
+
+
+def processors() -> int:
+    """How many processors this process may use, by its affinity mask and its cgroups' quotas."""
+    return int(_loaded_cpu().rotcell_processors())
+
+
+def has_cuda() -> bool:
+    """Whether there are kernels for GPUs, for this torch."""
+    return _cuda is not None
+
+
+def _loaded_cuda() -> ctypes.CDLL:
+    if _cuda is None:
+        raise RuntimeError("rotcell's CUDA kernels are not loaded")
+    return _cuda
+
+
+def cuda_has_code(index: int) -> bool:
+    """Whether the kernels run on this GPU: some may be too old, or too new, for the build."""
+    return bool(_loaded_cuda().rotcell_cuda_has_kernels(index))
+
+
+def cuda_device(index: int) -> dict[str, int]:
+    """Properties of a GPU of this machine, as ``_C.cuda_plan`` takes them."""
+    values = (ctypes.c_int64 * len(CUDA_PROPERTIES))()
+    if _loaded_cuda().rotcell_cuda_device(index, values) != 0:
+        raise ValueError(f"there is no GPU of index {index} that rotcell can use")
+    return dict(zip(CUDA_PROPERTIES, values, strict=True))
+
+
+def force_cuda_path(path: str | None) -> None:
+    """For tests: take this path always, or with None the fastest again."""
+    if path is not None and path not in CUDA_PATHS:
+        raise ValueError(f"path must be one of {', '.join(CUDA_PATHS)}, got {path!r}")
+    _loaded_cuda().rotcell_cuda_force_path(-1 if path is None else CUDA_PATHS.index(path))
