@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from training_helpers import buildable, in_this_process, questions, save_made_up, small
+from training_helpers import in_this_process, questions, save_made_up, small
 
 from rotcell.babi import cli, load_task
 from rotcell.babi.cli import demo
@@ -262,7 +262,6 @@ def test_report_prints_the_table_and_the_files(
     assert str(tmp_path / "report" / "index.html") in out
 
 
-@pytest.mark.skipif(not buildable("lstm", "hard_sigmoid"), reason="not in rotcell yet")
 @pytest.mark.parametrize("plot", [True, False])
 def test_demo(
     plot: bool,

@@ -152,6 +152,8 @@ def test_runs_that_do_not_compare_are_refused(tmp_path: Path) -> None:
     save_made_up(folder, plan.runs[0], 0.5)
     summarise(tmp_path / "data")
     lines = tmp_path / "lstm.jsonl"
+    with pytest.raises(SettingsError, match="holds no sweep gru"):
+        collect(tmp_path / "data", tmp_path / "gru.jsonl")
     collect(tmp_path / "data", lines)
     other = make_plan(EXPERIMENTS["lstm"], tasks=(4,), seeds=1, lr=0.1)
     filled(tmp_path / "lr", other)
@@ -185,7 +187,7 @@ def test_collected_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     )
     save_made_up(folder, plan.runs[0], 0.6)
     assert cli.main(["collect", str(tmp_path / "out"), str(lines)]) == 1
-    assert "other numbers for the same run" in capsys.readouterr().err
+    assert "have other numbers for task1-lstm-size50-seed0" in capsys.readouterr().err
 
     assert cli.main(["report", str(tmp_path / "page")]) == 0  # beside the runs
     text = (tmp_path / "page" / "README.md").read_text()

@@ -67,7 +67,13 @@ def contents(folder: Path) -> dict[str, Any]:
 
 def test_experiments() -> None:
     count = {name: len(make_plan(each).runs) for name, each in EXPERIMENTS.items()}
-    assert count == {"lstm": 400, "lstm-sigmoid": 200, "gru": 400, "state-size": 2 * 9 * 5 * 7}
+    assert count == {
+        "lstm": 400,
+        "lstm-sigmoid": 200,
+        "gru": 400,
+        "state-size": 630,
+        "hard-angle": 9,
+    }
     runs = make_plan(EXPERIMENTS["lstm"]).runs
     assert {run.cell for run in runs[:40]} == {"lstm", "rotlstm"}
     assert {run.seed for run in runs[:40]} == {0}  # a part of a sweep has every task

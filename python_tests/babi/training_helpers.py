@@ -10,33 +10,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import pytest
-
 from rotcell.babi.data.source import DataName, Source, SplitName, TaskQuestions
-from rotcell.babi.errors import SettingsError
 from rotcell.babi.sweep.engine import Advanced, Ended, Event, run_job
 from rotcell.babi.sweep.results import Result
 from rotcell.babi.sweep.runner import Folder
-from rotcell.babi.training.cells import CELLS
 from rotcell.babi.training.history import History
 from rotcell.babi.training.settings import RunSettings
 
 SMALL = Source(questions=40)
-
-
-def buildable(cell: str, gates: str = "sigmoid") -> bool:
-    try:
-        CELLS[cell].make(2, 2, gates, "sigmoid")
-    except SettingsError:
-        return False
-    return True
-
-
-#: To parametrize with: every cell, skipping what this rotcell does not have yet.
-EVERY_CELL = [
-    pytest.param(cell, marks=pytest.mark.skipif(not buildable(cell), reason="not in rotcell yet"))
-    for cell in CELLS
-]
 
 
 def small(task: int = 1, cell: str = "rotlstm", **changed: Any) -> RunSettings:

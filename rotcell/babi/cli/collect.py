@@ -13,7 +13,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `rotcell-babi collect` understands."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="the --out of a sweep")
     parser.add_argument(
-        "into", type=Path, metavar="FILE.jsonl", help="new runs are added to what it has"
+        "into",
+        type=Path,
+        metavar="EXPERIMENT.jsonl",
+        help="new runs of the experiment are added to what it has",
     )
 
 

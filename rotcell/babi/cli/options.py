@@ -120,9 +120,7 @@ def add_protocol_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gates", choices=GATES, help="function of the gates (default: the paper's, hard_sigmoid)"
     )
-    parser.add_argument(
-        "--angle", choices=GATES, default="sigmoid", help="function of the angle (default sigmoid)"
-    )
+    parser.add_argument("--angle", choices=GATES, help="function of the angle (default sigmoid)")
     parser.add_argument("--amp", action="store_true", help="compute in bfloat16 where that is safe")
 
 
@@ -130,6 +128,4 @@ def protocol_of(options: argparse.Namespace) -> dict[str, Any]:
     """These options as arguments of `RunSettings`."""
     names = ("epochs", "lr", "batch", "packed", "amp", "gates", "angle")
     chosen = {name: getattr(options, name) for name in names}
-    if options.gates is None:
-        del chosen["gates"]
-    return chosen
+    return {name: value for name, value in chosen.items() if value is not None}

@@ -200,6 +200,7 @@ def _state(summary: Summary) -> list[str]:
         run.seed,
         packed=run.packed,
         gates=summary.experiment.gates,
+        angle=summary.experiment.angle,
     )
     if run != usual:
         said.append(f"Not the paper's protocol: {run.difference(usual)}.")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rotcell.babi.errors import SettingsError
-from rotcell.babi.sweep.experiments import Plan
+from rotcell.babi.sweep.experiments import Plan, load_plan, plan_file
 from rotcell.babi.sweep.results import Result, load_lines, save_lines
 from rotcell.babi.sweep.runner import Folder
 from rotcell.babi.training.settings import RunSettings
@@ -22,26 +22,29 @@ class Collected:
 
 
 def collect(folder: Path, into: Path) -> Collected:
-    """Add the finished runs of a sweep's folder; runs that it has already stay as they are.
+    """Add the finished runs of the experiment that `into` is named after.
 
+    A folder may hold several experiments. Runs that are in `into` already stay as they are;
     SettingsError when the folder holds a run of the same settings with other numbers: which of
     the two is right is for people to find out.
     """
     there = known_runs(into)
     tally = Collected(known=len(there))
-    files = sorted((folder / "runs").glob("*.json"))
-    if not files:
-        raise SettingsError(f"{folder} holds no runs")
-    for path in files:
-        result = Result.load(path)
-        before = there.get(result.settings)
+    plan = plan_file(folder, into.stem)
+    if not plan.exists():
+        raise SettingsError(f"{folder} holds no sweep {into.stem}, after which {into} is named")
+    for run in load_plan(plan).runs:
+        result = Folder(folder).result(run)
+        if result is None:
+            continue
+        before = there.get(run)
         if result.failed:
             tally.failed += 1
         elif before is None:
-            there[result.settings] = result
+            there[run] = result
             tally.new += 1
         elif (before.history, before.data) != (result.history, result.data):
-            raise SettingsError(f"{path} and {into} have other numbers for the same run")
+            raise SettingsError(f"{folder} and {into} have other numbers for {run.name}")
     into.parent.mkdir(parents=True, exist_ok=True)
     save_lines(into, there.values())
     return tally

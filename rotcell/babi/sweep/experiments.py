@@ -25,6 +25,7 @@ class Experiment:
     about: str
     cells: tuple[str, ...]
     gates: str = "hard_sigmoid"
+    angle: str = "sigmoid"
     sizes: tuple[int, ...] = (PAPER_SIZE,)
     tasks: tuple[int, ...] = ALL_TASKS
     seeds: int = 10
@@ -54,6 +55,14 @@ EXPERIMENTS: Final = {
             sizes=(6, 10, 14, 20, 30, 40, 50),
             tasks=(1, 4, 5, 7, 11, 12, 13, 18, 20),
             seeds=5,
+        ),
+        Experiment(
+            "hard-angle",
+            "RotLSTM with hard gates and a hard angle",
+            ("rotlstm",),
+            angle="hard_sigmoid",
+            tasks=(4, 7, 18),
+            seeds=3,
         ),
     )
 }
@@ -113,12 +122,14 @@ def make_plan(
     sizes: Sequence[int] | None = None,
     cells: Sequence[str] | None = None,
     gates: str | None = None,
+    angle: str | None = None,
     data: Sequence[str] = (),
     **common: Any,
 ) -> Plan:
     """All runs, seed by seed, so that a sweep cut short has seen every task alike."""
+    common |= {"gates": gates or experiment.gates, "angle": angle or experiment.angle}
     runs = tuple(
-        RunSettings(task, cell, size, seed, gates=gates or experiment.gates, **common)
+        RunSettings(task, cell, size, seed, **common)
         for seed in range(experiment.seeds if seeds is None else seeds)
         for task in tasks or experiment.tasks
         for size in sizes or experiment.sizes
