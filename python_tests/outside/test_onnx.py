@@ -1,0 +1,126 @@
+"""Export to ONNX, run by onnxruntime, beside the layer itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers import KINDS, Kind, states_for
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+
+import rotcell.onnx
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxscript")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+DYNAMIC = torch.export.Dim.DYNAMIC
+
+
+def export(model: nn.Module, args: tuple[Any, ...], **options: Any) -> Any:
+    return torch.onnx.export(
+        model.eval(),
+        args,
+        dynamo=True,
+        verbose=False,
+        custom_translation_table=rotcell.onnx.translations(),
+        **options,
+    )
+
+
+def session_of(program: Any, folder: Path) -> Any:
+    program.save(folder / "model.onnx")
+    onnx.checker.check_model(folder / "model.onnx", full_check=True)
+    return onnxruntime.InferenceSession(folder / "model.onnx")
+
+
+def assert_same(session: Any, model: nn.Module, inputs: Sequence[Tensor], tolerance: float) -> None:
+    names = [i.name for i in session.get_inputs()]
+    found = session.run(None, {n: t.numpy() for n, t in zip(names, inputs, strict=True)})
+    with torch.no_grad():
+        expected = torch.utils._pytree.tree_leaves(model(*inputs))
+    assert len(found) == len(expected)
+    for f, e in zip(found, expected, strict=True):
+        assert f.shape == e.shape
+        torch.testing.assert_close(torch.from_numpy(f), e, rtol=0, atol=tolerance)
+
+
+class WithStates(nn.Module):
+    """A layer whose states are inputs, as a streaming program has them."""
+
+    def __init__(self, kind: Kind, **options: Any) -> None:
+        super().__init__()
+        self.kind = kind
+        self.layer = kind.layer(3, 5, **options)
+
+    def forward(self, x: Tensor, *states: Tensor) -> Any:
+        return self.layer(x, self.kind.as_hx(states))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_any_length_and_batch_both_directions_and_states(kind: Kind, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"proj_size": 2} if kind.description.can_project else {}
+    if kind.description.rotates:
+        options["angle_gates"] = "hard_sigmoid"
+    model = WithStates(kind, bidirectional=True, num_layers=2, **options)
+    x, states = torch.randn(4, 3, 3), states_for(kind, model.layer, 3)
+    dynamic = ({0: DYNAMIC, 1: DYNAMIC}, tuple({1: DYNAMIC} for _ in states))
+    session = session_of(export(model, (x, *states), dynamic_shapes=dynamic), tmp_path)
+    for steps, batch in ((4, 3), (9, 2), (1, 1), (200, 1)):
+        inputs = (torch.randn(steps, batch, 3), *states_for(kind, model.layer, batch))
+        assert_same(session, model, inputs, 1e-5)
+
+
+class AllKinds(nn.Module):
+    """One layer on the other, without states given, and at the end a cell."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(k.layer(5, 5, batch_first=True, **options) for k in KINDS)
+        self.cell = rotcell.RotGRUCell(5, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        for layer in self.layers:
+            x, _ = layer(x)
+        return x, self.cell(x[:, -1])
+
+
+def test_several_cells_in_one_model_at_the_oldest_opset(tmp_path: Path) -> None:
+    model = AllKinds(bias=False, gates="hard_sigmoid")
+    program = export(model, (torch.randn(3, 4, 5),), opset_version=18)
+    assert program.model.opset_imports == {"": 18}
+    domains = {node.domain for node in program.model.graph.all_nodes()}
+    assert domains == {""}, "standard ops only"
+    assert_same(session_of(program, tmp_path), model, (torch.randn(3, 4, 5),), 1e-5)
+
+
+def test_the_product_with_the_input_and_slices_of_weights_are_outside_of_the_scan() -> None:
+    program = export(rotcell.RotLSTM(64, 64), (torch.randn(3, 2, 64),))
+    scan = next(node for node in program.model.graph if node.op_type == "Scan")
+    weights = {"weight_ih_l0", "weight_hh_l0"}
+    for node in scan.attributes["body"].value:
+        assert not weights & {value.name for value in node.inputs if value is not None}
+
+
+@pytest.mark.parametrize("form", ["lengths", "batch_sizes"])
+def test_packed_sequences_are_refused_with_what_to_do_instead(form: str) -> None:
+    class Tagger(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = rotcell.RotLSTM(3, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if form == "lengths":
+                packed = pack_padded_sequence(x, torch.tensor([4, 2]))
+            else:
+                packed = PackedSequence(x.flatten(0, 1), torch.tensor([2, 2, 2, 2]))
+            return self.layer(packed)[0].data
+
+    with pytest.raises(Exception, match=r"packed sequence.*padded input"):
+        export(Tagger(), (torch.randn(4, 2, 3),))

@@ -1,0 +1,142 @@
+"""Released packages over a model with one of our layers. What is not installed is skipped."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import Kind, assert_near
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import rotcell
+
+
+class Classifier(nn.Module):
+    def __init__(self, rnn: type = rotcell.RotLSTM) -> None:
+        super().__init__()
+        self.rnn = rnn(3, 8, batch_first=True)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output, _ = self.rnn(x)
+        return self.head(output[:, -1])
+
+
+def data() -> tuple[Tensor, Tensor]:
+    x = torch.randn(8, 5, 3)
+    return x, (x[:, 0, 0] > 0).long()
+
+
+def test_torchinfo_shows_every_parameter(kind: Kind) -> None:
+    torchinfo = pytest.importorskip("torchinfo")
+    model = Classifier(kind.layer)
+    summary = torchinfo.summary(model, input_size=(2, 5, 3), verbose=0)
+    assert summary.total_params == sum(p.numel() for p in model.parameters())
+    assert type(model.rnn).__name__ in str(summary)
+
+
+def train_by_hand(model: nn.Module, steps: int) -> None:
+    x, y = data()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def assert_same_weights(model: nn.Module, expected: nn.Module) -> None:
+    for found, wanted in zip(model.parameters(), expected.parameters(), strict=True):
+        assert_near(found, wanted)
+
+
+def test_accelerate_trains_as_a_loop_by_hand_does() -> None:
+    accelerate = pytest.importorskip("accelerate")
+    model, twin = Classifier(), Classifier()
+    twin.load_state_dict(model.state_dict())
+    torch.manual_seed(1)
+    train_by_hand(twin, 3)
+
+    torch.manual_seed(1)
+    x, y = data()
+    accelerator = accelerate.Accelerator(cpu=True)
+    prepared, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in range(3):
+        optimizer.zero_grad()
+        accelerator.backward(F.cross_entropy(prepared(x), y))
+        optimizer.step()
+    assert_same_weights(model, twin)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_trains_saves_and_restores(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning")
+
+    class Module(lightning.LightningModule):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Classifier()
+
+        def training_step(self, batch: Any, _: int) -> Tensor:
+            x, y = batch
+            return F.cross_entropy(self.model(x), y)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    module, twin = Module(), Classifier()
+    twin.load_state_dict(module.model.state_dict())
+    torch.manual_seed(1)
+    train_by_hand(twin, 3)
+    torch.manual_seed(1)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*data()), batch_size=8)
+    trainer = lightning.Trainer(
+        max_epochs=3,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+    )
+    trainer.fit(module, loader)
+    assert_same_weights(module.model, twin)
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    assert_same_weights(Module.load_from_checkpoint(tmp_path / "last.ckpt").model, twin)
+
+
+def train_a_share(rank: int, processes: int, folder: str) -> None:
+    os.environ["MASTER_ADDR"] = "127.0.0.1"
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=processes
+    )
+    model = Classifier()
+    model.load_state_dict(torch.load(f"{folder}/before.pt"))
+    parallel = DistributedDataParallel(model)
+    torch.manual_seed(1)
+    x, y = (t.chunk(processes)[rank] for t in data())
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.cross_entropy(parallel(x), y).backward()
+        optimizer.step()
+    if rank == 0:
+        torch.save(model.state_dict(), f"{folder}/after.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
+    if not torch.distributed.is_available():
+        pytest.skip("this torch is built without torch.distributed")
+    model = Classifier()
+    torch.save(model.state_dict(), tmp_path / "before.pt")
+    torch.manual_seed(1)
+    train_by_hand(model, 3)
+    torch.multiprocessing.spawn(train_a_share, (2, str(tmp_path)), nprocs=2)
+    after = Classifier()
+    after.load_state_dict(torch.load(tmp_path / "after.pt"))
+    assert_same_weights(after, model)
