@@ -6,7 +6,7 @@
 namespace rotcell::cpu {
 namespace {
 
-const InstructionSet& set_named(const std::string& name) {
+const InstructionSet& set_named([[maybe_unused]] const std::string& name) {
 #if defined(ROTCELL_X86)
   if (name == "avx512") return avx512_set;
   if (name == "avx2") return avx2_set;

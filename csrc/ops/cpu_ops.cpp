@@ -34,7 +34,7 @@ ForwardResult forward(CellIndex index, const LayerSizes& sizes, const ForwardArg
   result.out = Tensor::empty({sizes.tokens, sizes.outputs}, type);
   if (sequence.steps().count == 0) {
     result.h_n = h0.copied();
-    result.c_n = c0.copied();
+    if (cell.has_memory) result.c_n = c0.copied();
   } else {
     result.h_n = Tensor::empty({sizes.batch, sizes.outputs}, type);
     // The running memory, unless that of every token is kept.
