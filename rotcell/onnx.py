@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,8 @@ from torch import Tensor, nn
 from .reference import CELLS, GATE_FUNCTIONS, Cell, Gates
 
 __all__ = ["translations"]
+
+_AnyTensor = TypeVar("_AnyTensor")
 
 
 def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
@@ -47,9 +49,7 @@ def _translation(cell: Cell) -> Callable[..., Any]:
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     constants = {"int": int, "bool": bool}
     translate.__name__ = cell.name
-    translate.__annotations__ = {
-        a.name: constants[str(a.type)] for a in arguments if str(a.type) in constants
-    }
+    translate.__annotations__ = {a.name: constants.get(str(a.type), _AnyTensor) for a in arguments}
     translate.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(a.name, kind) for a in arguments]
     )
