@@ -3,7 +3,7 @@
 A verdict is `holds`, `does not` or `undecided`. Differences are judged by their 95 % interval:
 a claim of more holds when the interval lies above 0 (and, where the paper names an amount, reaches
 half of it), does not when it lies below what would be half of the claim, and is undecided
-otherwise. Without three runs of each cell everything is undecided.
+otherwise. Without three runs of each cell on each task that it is about, a claim is undecided.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ HOLDS: Final = "holds"
 NOT: Final = "does not"
 UNDECIDED: Final = "undecided"
 FEWEST: Final = 3  # runs of each cell to judge by
+TOO_FEW: Final = f"fewer than {FEWEST} runs of a task and cell"
 
 _EARLY: Final = (1, 11, 12, 13)
 _SLIGHT: Final = 1.0  # points: what a claim that names no amount is taken to mean at least
@@ -80,7 +81,7 @@ def _judged(summary: Summary, tasks: Sequence[int], finding: Finding) -> Finding
     """The finding, undecided with too few runs."""
     if _enough(summary, tasks):
         return finding
-    return Finding(f"{finding.measured} (fewer than {FEWEST} runs of a cell)", UNDECIDED)
+    return Finding(f"{finding.measured} ({TOO_FEW})", UNDECIDED)
 
 
 def _pair(summary: Summary) -> tuple[str, str]:
@@ -106,7 +107,8 @@ def better_overall(summary: Summary) -> Finding:
     if found is None:
         return NOTHING_YET
     tasks = common_tasks(summary)
-    return _judged(summary, tasks, Finding(f"{found.text}, {len(tasks)} tasks", more(found)))
+    finding = Finding(f"{found.text}, {len(tasks)} tasks", more(found))
+    return _judged(summary, summary.experiment.tasks, finding)
 
 
 def better_on_most(summary: Summary) -> Finding:
@@ -121,7 +123,8 @@ def better_on_most(summary: Summary) -> Finding:
         if (mean_test(summary, task, cell) or 0) > (mean_test(summary, task, plain) or 0)
     ]
     verdict = HOLDS if len(higher) > len(tasks) / 2 else NOT
-    return _judged(summary, tasks, Finding(f"on {len(higher)} of {len(tasks)} tasks", verdict))
+    finding = Finding(f"on {len(higher)} of {len(tasks)} tasks", verdict)
+    return _judged(summary, summary.experiment.tasks, finding)
 
 
 def sooner(tasks: Sequence[int], by: float) -> Callable[[Summary], Finding]:
@@ -303,7 +306,7 @@ def not_better(summary: Summary) -> Finding:
     if found is None:
         return NOTHING_YET
     verdict = HOLDS if found.high < _SLIGHT else NOT if found.low > 0 else UNDECIDED
-    return _judged(summary, common_tasks(summary), Finding(found.text, verdict))
+    return _judged(summary, summary.experiment.tasks, Finding(found.text, verdict))
 
 
 def slower(summary: Summary) -> Finding:
@@ -380,8 +383,9 @@ def gru_beats_both(summaries: Summaries) -> Finding:
         a, b, c = (mean_test(summary, task, cell) or 0.0 for summary, cell in cells)
         higher += c > max(a, b)
     said = f"on {higher} of {len(tasks)} tasks"
-    if not all(len(summary.of(t, cell)) >= FEWEST for t in tasks for summary, cell in cells):
-        return Finding(f"{said} (fewer than {FEWEST} runs of a cell)", UNDECIDED)
+    every = gru.experiment.tasks
+    if not all(len(summary.of(t, cell)) >= FEWEST for t in every for summary, cell in cells):
+        return Finding(f"{said} ({TOO_FEW})", UNDECIDED)
     return Finding(said, HOLDS if higher > len(tasks) / 2 else NOT)
 
 

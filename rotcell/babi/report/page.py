@@ -61,7 +61,7 @@ CLAIMS_LEGEND = (
     "Differences are rotating minus plain cell, in points, with 95 % intervals; of two numbers the "
     "first is the rotating cell's. A claim of more holds when the interval lies above 0 and "
     "reaches half of the amount that the paper names, does not when it lies below that half, and "
-    "is undecided otherwise, or with fewer than three runs of a cell."
+    "is undecided otherwise, or with fewer than three runs of a cell on a task that it is about."
 )
 
 
