@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from . import ops
@@ -73,6 +73,18 @@ class CellModule(nn.Module):
                 if name.startswith("bias_ih") and gate in self._cell.gates:
                     with torch.no_grad():
                         parameter[self._cell.rows_of(gate, self.hidden_size)] += shift
+
+    def _in_fx_graph(self, *arguments: Any) -> Any:
+        """Stand as one node in the graph that torch.fx is tracing, as torch's own layers do."""
+        tracer: Any = next(a.tracer for a in arguments if isinstance(a, fx.Proxy))
+        return tracer.create_proxy("call_module", tracer.path_of_module(self), arguments, {})
+
+    def __prepare_scriptable__(self) -> Any:
+        """Where torch.jit.script comes by: its language cannot express these modules."""
+        raise NotImplementedError(
+            f"torch.jit.script cannot compile {type(self).__name__}: use torch.jit.trace, "
+            "torch.export.export or torch.compile"
+        )
 
     def gate(self, gate: str, parameter: str) -> Tensor:
         """The rows of one gate in a weight or bias, as a view.
@@ -336,6 +348,11 @@ class Layer(CellModule, nn.RNNBase):
     def _run_packed(
         self, packed: PackedSequence, hx: tuple[Tensor, ...] | None
     ) -> tuple[PackedSequence, tuple[Tensor, ...]]:
+        if torch.compiler.is_exporting():
+            raise NotImplementedError(
+                "a packed sequence cannot be exported, since its batch sizes are data: give the "
+                f"{type(self).__name__} padded input, and cut its output by the lengths"
+            )
         tokens, batch_sizes, sorted_indices, unsorted_indices = packed
         if tokens.dim() != 2:
             raise RuntimeError(f"packed input must hold 2-D data, got {tokens.dim()}-D")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from . import ops
 from .base import CellModule, types_fit
@@ -127,6 +127,8 @@ class _LSTMCell(_Cell):
         self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
         """Compute the next ``(h, c)``; shapes are with the class."""
+        if isinstance(input, fx.Proxy):
+            return self._in_fx_graph(input, hx)
         if isinstance(hx, Tensor):
             raise TypeError("hx must be a pair (h, c), got a Tensor")
         if hx is not None and len(hx) != 2:
@@ -140,6 +142,8 @@ class _GRUCell(_Cell):
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """Compute the next ``h``; shapes are with the class."""
+        if isinstance(input, fx.Proxy):
+            return self._in_fx_graph(input, hx)
         (h,) = self._run(input, None if hx is None else (hx,))
         return h
 

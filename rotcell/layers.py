@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import overload
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from . import convert
@@ -34,6 +34,8 @@ class _LSTMLayer(Layer):
         self, input: Tensor | PackedSequence, hx: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
         """Run the layers over a sequence; shapes are with the class."""
+        if isinstance(input, fx.Proxy):
+            return self._in_fx_graph(input, hx)
         if hx is not None and (isinstance(hx, Tensor) or len(hx) != 2):
             # nn.LSTM raises these two types as well.
             error = IndexError if len(hx) < 2 else RuntimeError
@@ -64,6 +66,8 @@ class _GRULayer(Layer):
         self, input: Tensor | PackedSequence, hx: Tensor | None = None
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """Run the layers over a sequence; shapes are with the class."""
+        if isinstance(input, fx.Proxy):
+            return self._in_fx_graph(input, hx)
         output, (h_n,) = self._run(input, None if hx is None else (hx,))
         return output, h_n
 

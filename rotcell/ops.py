@@ -117,8 +117,10 @@ def sequence(
     needs_gradient = torch.is_grad_enabled() and any(
         t is not None and t.requires_grad for t in tensors
     )
-    if torch.compiler.is_compiling():
-        out, *rest = ops.forward(*arguments, needs_gradient)
+    compiling = torch.compiler.is_compiling()
+    if compiling or torch._C._is_tracing():
+        # A trace is for any run, with or without gradients, so it saves nothing for them.
+        out, *rest = ops.forward(*arguments, compiling and needs_gradient)
         return (out if padding is None else padding.apply(out)), *rest[: ops.num_states]
     # The ops are differentiable by themselves, but at every call that takes the dispatcher another
     # way round through Python: below its autograd there is nothing but the kernel.
