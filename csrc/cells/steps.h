@@ -1,9 +1,9 @@
-// The walk of the steps of a sequence, for host and device: which rows of the batch are alive, where
-// their tokens lie, what came before and what comes next.
+// The walk of the steps of a sequence, for host and device: which rows of the batch are alive,
+// where their tokens lie, what came before and what comes next.
 //
-// Tokens lie step by step, each step's rows in batch order, as in PackedSequence. Rows are sorted by
-// decreasing length, so the rows alive at a step are the first ones. Steps are numbered as they lie
-// in memory; positions count them in the order of processing, which the reverse direction turns
+// Tokens lie step by step, each step's rows in batch order, as in PackedSequence. Rows are sorted
+// by decreasing length, so the rows alive at a step are the first ones. Steps are numbered as they
+// lie in memory; positions count them in the order of processing, which the reverse direction turns
 // round.
 #pragma once
 
@@ -45,11 +45,12 @@ struct Chunk {
 
 // One step, at a position in the order of the forward pass.
 struct Step {
-  int64_t token;         // of row 0; that of another row is token + row
-  int64_t token_before;  // of row 0 at the step processed before; means nothing if nothing is carried
-  int64_t rows;          // alive at this step
-  int64_t carried;       // of these, the first ones went on from the step before; the others begin
-  int64_t going_on;      // of these, the first ones go on to the step processed next; the others end
+  int64_t token;  // of row 0; that of another row is token + row
+  int64_t
+      token_before;  // of row 0 at the step processed before; means nothing if nothing is carried
+  int64_t rows;      // alive at this step
+  int64_t carried;   // of these, the first ones went on from the step before; the others begin
+  int64_t going_on;  // of these, the first ones go on to the step processed next; the others end
 };
 
 ROTCELL_INLINE Step step_at(const Steps& steps, int64_t position) {
@@ -61,7 +62,8 @@ ROTCELL_INLINE Step step_at(const Steps& steps, int64_t position) {
     found.token_before = steps.token(before);
     found.carried = at_most_rows(steps.rows(before));
   }
-  if (position + 1 < steps.count) found.going_on = at_most_rows(steps.rows(steps.step(position + 1)));
+  if (position + 1 < steps.count)
+    found.going_on = at_most_rows(steps.rows(steps.step(position + 1)));
   return found;
 }
 

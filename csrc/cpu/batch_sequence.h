@@ -1,6 +1,6 @@
 // Any cell over a chunk of a sequence, with rows of the batch in the lanes of vectors: for small
-// weights and batches that fill blocks. Preactivations never leave the first-level cache, no unit is
-// a tail, and each thread adds up the weight gradients of its own rows. No projection.
+// weights and batches that fill blocks. Preactivations never leave the first-level cache, no unit
+// is a tail, and each thread adds up the weight gradients of its own rows. No projection.
 #pragma once
 
 #include <numeric>
@@ -66,7 +66,8 @@ struct BatchSequence {
 
   static int64_t forward_elements(const RecurrentWeights<T>& w) {
     int64_t rows = 0;
-    for_stages<Cell>([&](auto stage) { rows += pairs_of(w.hidden) * PairOrder<Cell, stage()>::kRows; });
+    for_stages<Cell>(
+        [&](auto stage) { rows += pairs_of(w.hidden) * PairOrder<Cell, stage()>::kRows; });
     return rows * (1 + w.inputs + w.outputs);
   }
 
@@ -414,8 +415,8 @@ struct BatchSequence {
         }
       });
       if (p.input_gradient == InputGradient::kByStep) {
-        multiply_block<T, TileStart::kZero>(weights, I, Operand<T>{grads, G}, Operand<T>{nullptr, 0},
-                                            b.grad_x.row(0));
+        multiply_block<T, TileStart::kZero>(weights, I, Operand<T>{grads, G},
+                                            Operand<T>{nullptr, 0}, b.grad_x.row(0));
         store_lanes(b.grad_x.row(0), I, lanes(s), p.grad_x + token * I, I);
       }
       if (some_wait) {

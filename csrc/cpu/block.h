@@ -1,5 +1,5 @@
-// Blocks of rows with the batch in the lanes: `block[k]` is element k of kBlockRows rows at once, as
-// kBlockVectors vectors. Rows enter and leave blocks by transposition.
+// Blocks of rows with the batch in the lanes: `block[k]` is element k of kBlockRows rows at once,
+// as kBlockVectors vectors. Rows enter and leave blocks by transposition.
 #pragma once
 
 #include <cstdint>
@@ -123,7 +123,8 @@ void store_lanes(const T* block, int64_t columns, const Lanes& lanes, T* rows, i
 #pragma GCC unroll 16
         for (int i = 0; i < L; ++i) store(target + i * stride + k, tile[i]);
       } else {
-        for (int i = 0; i < L && i < here; ++i) store_first(target + i * stride + k, tile[i], width);
+        for (int i = 0; i < L && i < here; ++i)
+          store_first(target + i * stride + k, tile[i], width);
       }
     }
   }
@@ -148,7 +149,7 @@ constexpr int kTileRows = 6;
 static_assert(kTileRows * kBlockVectors + kBlockVectors + 1 <= 16 || kVectorRegisters > 16);
 
 enum class TileStart {
-  kBias,    // the weights begin with a bias for each row
+  kBias,  // the weights begin with a bias for each row
   kZero,
   kResult,  // the product is added to the result
 };
@@ -244,8 +245,8 @@ const T* multiply_block(const T* weights, int64_t rows, Operand<T> first, Operan
   return weights;
 }
 
-// ---- The weight gradient: gradient [rows, width] += grads [rows, tokens] x factors [tokens, width],
-// where a block of grads holds kBlockRows tokens in its lanes.
+// ---- The weight gradient: gradient [rows, width] += grads [rows, tokens] x factors [tokens,
+// width], where a block of grads holds kBlockRows tokens in its lanes.
 
 template <class T, int ROWS, int VECTORS>
 __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stride,
@@ -308,8 +309,8 @@ void add_outer_columns(const T* grads, int64_t block_stride, int64_t rows, const
   }
 }
 
-// `width` is a multiple of the lanes of a vector; grads [blocks, block_stride] holds `rows` rows of a
-// block each.
+// `width` is a multiple of the lanes of a vector; grads [blocks, block_stride] holds `rows` rows of
+// a block each.
 template <class T>
 void add_outer_product(const T* grads, int64_t block_stride, int64_t rows, const T* factors,
                        int64_t blocks, int64_t width, T* gradient) {

@@ -116,10 +116,10 @@ struct Backward {
   T* grad_c;            // [B, H]: gradient of c, likewise
   T* grad_gates;        // [chunk.tokens, G] out
   T* grad_x;            // [N, I] out, if made by step
-  T* operands;          // [chunk.tokens, H] out: what the second product multiplied, if there is one
-  T* grad_weights;      // by slot: [slots, G, gradient_width], added to
-  T* grad_projected;    // [N, P] out, if projected: the whole gradient of each output
-  T* unprojected;       // [N, H] out, if projected: what was projected, again
+  T* operands;        // [chunk.tokens, H] out: what the second product multiplied, if there is one
+  T* grad_weights;    // by slot: [slots, G, gradient_width], added to
+  T* grad_projected;  // [N, P] out, if projected: the whole gradient of each output
+  T* unprojected;     // [N, H] out, if projected: what was projected, again
   T* grad_unprojected;  // [B, H] scratch, if projected
 };
 

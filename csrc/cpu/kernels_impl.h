@@ -35,8 +35,7 @@ int64_t recurrent_forward_elements(const RecurrentWeights<T>& w, UnitRange units
   return elements;
 }
 template <class T, class Cell>
-void pack_recurrent_forward(const RecurrentWeights<T>& w, UnitRange units, T* packed,
-                            Slice slice) {
+void pack_recurrent_forward(const RecurrentWeights<T>& w, UnitRange units, T* packed, Slice slice) {
   const int64_t depth = w.inputs + w.outputs;
   for_runs<Cell>(w.hidden, units, [&](const RowRun& run) {
     if (w.inputs > 0) {

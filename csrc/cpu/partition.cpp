@@ -14,7 +14,8 @@ std::vector<RowRange> partition_rows(const Steps& steps, const Chunk& chunk, int
 
   std::vector<int64_t> tokens_until(tiles, 0);  // in tiles 0..i
   const auto count_step = [&](int64_t rows) {
-    for (int64_t tile = 0; tile < tiles; ++tile) tokens_until[tile] += std::min(tile_end(tile), rows);
+    for (int64_t tile = 0; tile < tiles; ++tile)
+      tokens_until[tile] += std::min(tile_end(tile), rows);
   };
   if (steps.lengths == Lengths::kEqual) {
     count_step(batch);

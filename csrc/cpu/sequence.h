@@ -159,8 +159,8 @@ struct RowMaths {
       if constexpr (Cell::kReadsOutput) store_pairs(p.grad_h + v.unit, dh_before, v.units);
       Row::template store<S>(p.grad_gates, p.hidden, v, d);
       if (p.again == Again::kOperand) {
-        store_pairs(p.result + v.unit,
-                    Cell::template result<Math>(Stage<S>{}, a, s.h_before, s.c), v.units);
+        store_pairs(p.result + v.unit, Cell::template result<Math>(Stage<S>{}, a, s.h_before, s.c),
+                    v.units);
       }
     });
   }
@@ -207,8 +207,7 @@ struct Sequence {
           const Panels<T> weights{panels, inputs + width, run.rows};
           const int64_t token = s.step.token + begin - p.chunk.first_token;
           const Rows<T> x{by_step ? p.x + token * inputs : rows.data, inputs, inputs};
-          const Addend<T> addend =
-              by_step ? Addend<T>{p.bias + run.first, 0} : Addend<T>{gates, G};
+          const Addend<T> addend = by_step ? Addend<T>{p.bias + run.first, 0} : Addend<T>{gates, G};
           multiply(x, rows, end - begin, weights, addend, gates, G);
         }
       };
@@ -267,8 +266,7 @@ struct Sequence {
     const UnitRange units = work.units;
     const bool projected = call.projection == Projection::kPresent;
     const int64_t columns = projected ? outputs : units.end - units.begin;
-    const bool adds_grad_out =
-        p.output_gradient == OutputGradient::kGiven && !projected;
+    const bool adds_grad_out = p.output_gradient == OutputGradient::kGiven && !projected;
     for (int64_t position = p.chunk.end - 1; position >= p.chunk.begin; --position) {
       const RowStep s(call.steps, work.rows, position);
       const int64_t count = s.end - s.begin, token = s.step.token;
@@ -288,8 +286,7 @@ struct Sequence {
                 .hidden = H,
                 .units = units,
                 .angles = call.functions.angles,
-                .output_gradient =
-                    adds_grad_out ? OutputGradient::kGiven : OutputGradient::kZero,
+                .output_gradient = adds_grad_out ? OutputGradient::kGiven : OutputGradient::kZero,
                 .again = wants_result ? Again::kOperand : Again::kNot,
                 .gates = p.gates + (token + row) * G,
                 .grad_gates = grad_gates + row * G};

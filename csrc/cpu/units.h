@@ -17,8 +17,8 @@ struct PairVector {
   int64_t angles;  // how many whole pairs
 };
 
-// body(PairVector) for every vector of a range; the counts are constants of the compiler for all but
-// the last vector.
+// body(PairVector) for every vector of a range; the counts are constants of the compiler for all
+// but the last vector.
 template <class T, class Body>
 ROTCELL_INLINE void for_pairs(UnitRange range, const Body& body) {
   constexpr int L = kLanes<T>;

@@ -312,9 +312,8 @@ Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
   } else if (by_step) {
     total = weight_gradient(description, sequence, backward, grad_gates, all_operands);
   }
-  return {out,    h_n,    c_n,        gates,        cells,       inference_out,
-          grad_h, grad_c, grad_gates, all_operands, unprojected, grad_x,
-          total};
+  return {out,    h_n,        c_n,          gates,       cells,  inference_out, grad_h,
+          grad_c, grad_gates, all_operands, unprojected, grad_x, total};
 }
 
 // The largest difference, relative to the largest value of each result; all inputs are of order 1,

@@ -41,14 +41,16 @@ double check(CellIndex cell, const Shape& shape) {
   if (shape.products != ProductMode::kUnpacked) {
     auto several = run_cell<float>(cell, shape, Threads{3, 1});
     if (shape.layout == Layout::kRows) {
-      const Results<float> of_several{several[kWeightGradient]}, of_one{one_thread[kWeightGradient]};
+      const Results<float> of_several{several[kWeightGradient]},
+          of_one{one_thread[kWeightGradient]};
       if (!(difference(of_several, of_one) < 1e-5)) threads = 1;
       several[kWeightGradient].clear();
     }
     threads = std::max(threads, difference(several, one_thread));
   }
   if (units_can_be_shared(shape)) {
-    threads = std::max(threads, difference(run_cell<float>(cell, shape, Threads{2, 3}), one_thread));
+    threads =
+        std::max(threads, difference(run_cell<float>(cell, shape, Threads{2, 3}), one_thread));
   }
   Shape packed_weights = shape;
   if (shape.products == ProductMode::kUnpacked) packed_weights.products = ProductMode::kByChunk;
@@ -59,10 +61,10 @@ double check(CellIndex cell, const Shape& shape) {
     std::printf(
         "FAILED %s B%lld T%lld I%lld H%lld P%lld%s%s%s, %s: float against double %.2g, threads "
         "%.2g\n",
-        kCells[cell].name, static_cast<long long>(shape.batch),
-        static_cast<long long>(shape.steps), static_cast<long long>(shape.inputs),
-        static_cast<long long>(shape.hidden), static_cast<long long>(shape.outputs),
-        shape.packed ? " packed" : "", shape.reverse ? " reverse" : "",
+        kCells[cell].name, static_cast<long long>(shape.batch), static_cast<long long>(shape.steps),
+        static_cast<long long>(shape.inputs), static_cast<long long>(shape.hidden),
+        static_cast<long long>(shape.outputs), shape.packed ? " packed" : "",
+        shape.reverse ? " reverse" : "",
         shape.functions.gates == GateFunction::kHardSigmoid ? " hard gates" : "",
         shape.layout == Layout::kRows ? "rows in lanes" : name(shape.products), rounding, threads);
   }
