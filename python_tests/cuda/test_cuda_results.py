@@ -85,6 +85,7 @@ def check(
     dtype: torch.dtype,
     results_tolerance: float,
     grads_tolerance: float,
+    grads_scale: float = 0.0,
 ) -> None:
     machine.use(setting, case, dtype)
     tensors, batch_sizes = case.arguments(dtype)
@@ -94,7 +95,9 @@ def check(
     in_double = [None if t is None else t.double() for t in tensors]
     true_results, true_grads = run(case.kind.reference, in_double, batch_sizes, *case.options)
     assert_all_near([r.cpu() for r in results], true_results, tolerance=results_tolerance)
-    assert_all_near([g.cpu() for g in grads], true_grads, tolerance=grads_tolerance)
+    assert_all_near(
+        [g.cpu() for g in grads], true_grads, tolerance=grads_tolerance, least_scale=grads_scale
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
@@ -125,9 +128,10 @@ HALF_CASES = [
 
 def check_half(machine: Machine, setting: Setting, case: Case, dtype: torch.dtype) -> None:
     # Rounded are the outputs, which are also what the next step sees; stepwise, the products of
-    # torch as well. In gradients, those of the gates too.
+    # torch as well. In gradients, those of the gates too; that of a single unit is one sum of terms
+    # of order 1, which may cancel.
     rounding = torch.finfo(dtype).eps
-    check(machine, setting, case, dtype, 2 * rounding, 3 * rounding)
+    check(machine, setting, case, dtype, 2 * rounding, 3 * rounding, grads_scale=1.0)
 
 
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
