@@ -189,6 +189,8 @@ def _has_kernels(device: torch.device) -> bool:
         return True
     if device.type != "cuda" or not _libraries.has_cuda():
         return False
+    if not torch.cuda.is_available():
+        return True  # without a GPU these are fake tensors, traced for a machine that has one
     index = torch.cuda.current_device() if device.index is None else device.index
     return _gpu_has_kernels(index)
 
