@@ -25,6 +25,8 @@ FORBIDDEN = {
 }
 # What may be missing when a library is loaded. Each is asked for before it is used.
 WEAK = {
+    "aoti_torch_cuda_add_Tensor",
+    "aoti_torch_cuda_cat",
     "aoti_torch_cuda_mm_out",
     "aoti_torch_cuda_addmm_out",
     "omp_get_num_procs",
