@@ -244,7 +244,7 @@ def test_gpus_have_kernels_one_by_one(monkeypatch):
     monkeypatch.setattr(ops, "_gpu_has_kernels", ops._gpu_has_kernels.__wrapped__)
     monkeypatch.setattr(_libraries, "has_cuda", lambda: True)
     monkeypatch.setattr(_libraries, "cuda_has_code", lambda index: index == 1)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # without a GPU all are taken for fake
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert [ops._has_kernels(d) for d in (first, second)] == [False, True]
     monkeypatch.setattr(_libraries, "has_cuda", lambda: False)
     assert not ops._has_kernels(second)
