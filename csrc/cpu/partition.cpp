@@ -29,7 +29,9 @@ std::vector<RowRange> partition_rows(const Steps& steps, const Chunk& chunk, int
   int64_t begin = 0;
   for (int64_t tile = 0; tile < tiles; ++tile) {
     const int64_t part = static_cast<int64_t>(ranges.size()) + 1;
-    const bool enough = tokens_until[tile] * threads >= tokens_until.back() * part;
+    // The last thread takes all that is left, also rows of which no token is in the chunk.
+    const bool enough =
+        part < threads && tokens_until[tile] * threads >= tokens_until.back() * part;
     if (enough || tile + 1 == tiles) {
       ranges.push_back({begin, tile_end(tile)});
       begin = tile_end(tile);

@@ -25,7 +25,7 @@ ForwardResult forward(CellIndex index, const LayerSizes& sizes, const ForwardArg
   const cpu::CellKernels<T>& kernels = cpu::kernels<T>().cells[index];
   const DType type = dtype_of<T>();
   const Sequence sequence(a.batch_sizes, sizes.tokens, sizes.batch, a.reverse);
-  const CallPlan plan = plan_call<T>(sizes, projection_of(a));
+  const CallPlan plan = plan_call<T>(sizes, sequence.steps().lengths, projection_of(a));
   const Tensor h0 = a.h0.as_contiguous(type), c0 = a.c0.as_contiguous(type);
   const Tensor w_ih = a.w_ih.as_contiguous(type), w_hh = a.w_hh.as_contiguous(type);
   const Tensor b_ih = a.b_ih.as_contiguous(type), b_hh = a.b_hh.as_contiguous(type);
@@ -112,7 +112,7 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
   const cpu::CellKernels<T>& kernels = cpu::kernels<T>().cells[index];
   const DType type = dtype_of<T>();
   const Sequence sequence(a.batch_sizes, sizes.tokens, sizes.batch, a.reverse);
-  const CallPlan plan = plan_call<T>(sizes, projection_of(a));
+  const CallPlan plan = plan_call<T>(sizes, sequence.steps().lengths, projection_of(a));
   const Tensor grad_out = a.grad_out.as_contiguous(type), x = a.x.as_contiguous(type);
   const Tensor h0 = a.h0.as_contiguous(type), c0 = a.c0.as_contiguous(type);
   const Tensor w_ih = a.w_ih.as_contiguous(type), w_hh = a.w_hh.as_contiguous(type);

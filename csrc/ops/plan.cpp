@@ -26,11 +26,14 @@ cpu::ProductMode product_mode(const LayerSizes& sizes, int64_t weight_bytes,
 namespace {
 
 // Rows in the lanes are best while the weights stay near the processor and blocks of rows are not
-// half empty, if there are enough of them for all threads.
-bool suits_rows_in_lanes(const LayerSizes& sizes, int64_t weight_bytes, int64_t block_rows) {
+// half empty, if there are enough of them for all threads. Rows that have ended would leave lanes
+// empty: sequences of different lengths are faster with units in the lanes.
+bool suits_rows_in_lanes(const LayerSizes& sizes, Lengths lengths, int64_t weight_bytes,
+                         int64_t block_rows) {
   constexpr int64_t kNearBytes = 1 << 20;
   const int64_t bytes = (sizes.input_weights() + sizes.recurrent_weights()) * weight_bytes;
-  if (sizes.hidden == 0 || sizes.tokens < 4 * sizes.batch || bytes > kNearBytes) return false;
+  if (lengths != Lengths::kEqual || sizes.hidden == 0) return false;
+  if (sizes.tokens < 4 * sizes.batch || bytes > kNearBytes) return false;
   const int64_t blocks = (sizes.batch + block_rows - 1) / block_rows;
   return 4 * sizes.batch >= 3 * blocks * block_rows;
 }
@@ -38,11 +41,11 @@ bool suits_rows_in_lanes(const LayerSizes& sizes, int64_t weight_bytes, int64_t 
 }  // namespace
 
 template <class T>
-CallPlan plan_call(const LayerSizes& sizes, cpu::Projection projection) {
+CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, cpu::Projection projection) {
   const cpu::Kernels<T>& kernels = cpu::kernels<T>();
   const bool projected = projection == cpu::Projection::kPresent;
   const int64_t block_rows = kernels.cells[0].row_layout.block_rows;
-  if (!projected && suits_rows_in_lanes(sizes, sizeof(T), block_rows)) {
+  if (!projected && suits_rows_in_lanes(sizes, lengths, sizeof(T), block_rows)) {
     ThreadPlan threads({.tokens = sizes.tokens,
                         .batch = sizes.batch,
                         .hidden = sizes.hidden,
@@ -66,8 +69,8 @@ CallPlan plan_call(const LayerSizes& sizes, cpu::Projection projection) {
   const cpu::ProductMode products = product_mode(sizes, sizeof(T), threads);
   return {std::move(threads), products, projection, cpu::Layout::kUnits};
 }
-template CallPlan plan_call<float>(const LayerSizes&, cpu::Projection);
-template CallPlan plan_call<double>(const LayerSizes&, cpu::Projection);
+template CallPlan plan_call<float>(const LayerSizes&, Lengths, cpu::Projection);
+template CallPlan plan_call<double>(const LayerSizes&, Lengths, cpu::Projection);
 
 int64_t forward_chunk_tokens(const CallPlan& plan, const LayerSizes& sizes, bool converts_x) {
   constexpr int64_t kElements = 1 << 18, kLeastTokens = 256;

@@ -33,7 +33,7 @@ struct CallPlan {
 
 // The same for forward and backward, for kernels of type T.
 template <class T>
-CallPlan plan_call(const LayerSizes& sizes, cpu::Projection projection);
+CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, cpu::Projection projection);
 
 // How many tokens a chunk of the forward pass may have, so that what is made for all of them (x in
 // another type, its product) stays in the cache.
