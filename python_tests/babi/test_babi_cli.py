@@ -257,6 +257,10 @@ def test_dry_run_leaves_out_collected_runs(
     options = ["--tasks", "4", "--epochs", "2", "--out", str(out), "--have", str(lines)]
     assert cli.main(["sweep", "lstm", *options, "--seeds", "1", "--dry-run"]) == 0
     assert "1 of 2 runs to do (1 rotlstm)" in capsys.readouterr().out
+    assert (
+        cli.main(["sweep", "lstm", *options, "--cells", "lstm", "--seeds", "1", "--dry-run"]) == 0
+    )
+    assert capsys.readouterr().out == "0 of 1 runs to do: all are there.\n"
     assert not out.exists()
     lines.write_text(lines.read_text().replace(source.load(4).data.train.digest, "0" * 16))
     assert cli.main(["sweep", "lstm", *options, "--seeds", "1", "--dry-run"]) == 1

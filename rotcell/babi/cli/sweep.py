@@ -143,6 +143,9 @@ def _dry_run(
     torch.set_num_threads(threads)
     for run in runs:
         print(run.name)
+    if not runs:
+        print(f"0 of {len(plan.runs)} runs to do: all are there.")
+        return 0
     seconds = estimate(runs, source)
     kinds = Counter(run.cell for run in runs)
     print(

@@ -294,21 +294,31 @@ def _markdown(section: Section) -> str:
 
 
 _CSS = """\
+:root { color-scheme: light dark; --ink: #222; --ground: #fff; --line: #ddd; --faint: #555;
+        --mark: #b00020; --link: #0b5fa5; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e6e8; --ground: #16191c; --line: #3a4046; --faint: #a4abb2; --mark: #ff8a93;
+          --link: #7db9ec; }
+  img { background: #fff; border-radius: 4px; }
+}
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2rem auto; padding: 0 1rem;
-       color: #222; background: #fff; overflow-wrap: break-word; }
+       color: var(--ink); background: var(--ground); overflow-wrap: break-word; }
+a { color: var(--link); }
 h1, h2 { line-height: 1.2; }  h2 { margin-top: 2.5rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #ddd;
+th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid var(--line);
          white-space: nowrap; }
 .words th, .words td { text-align: left; white-space: normal; vertical-align: top; }
 .wide table { font-size: 13px; }  .wide th, .wide td { padding: .25rem .35rem; }
-th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
-thead th { border-bottom: 2px solid #222; }
-.mark { color: #b00020; }  .legend, figcaption { color: #555; font-size: 13px; }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0;
+                                 background: var(--ground); }
+thead th { border-bottom: 2px solid var(--ink); }
+.mark { color: var(--mark); }  .legend, figcaption { color: var(--faint); font-size: 13px; }
 figure { margin: 1.5rem 0; }  img { max-width: 100%; }
 @media (max-width: 760px) {
   table { font-size: 12px; }  th, td { padding: .25rem .3rem; }  thead th { white-space: normal; }
+  .words td, .words th { min-width: 5.5rem; }
 }"""
 _WIDE = 8  # columns of a table from which on it is set smaller
 _PANEL = 160  # pixels; narrower panels cannot be read, and the figure scrolls instead
