@@ -131,14 +131,14 @@ def table(counts, release, disassembler):
         "# What the CUDA kernels execute",
         "",
         f"Instructions of the code that nvcc {release} makes, as nvdisasm {disassembler} shows",
-        "them; made by `.ci/cuda_kernels --update`. Counted is the text of the loop over the steps,",
+        "them; made by `.ci/cuda_kernels --update`. Counted is the text of the loop over steps,",
         "each instruction once, however often the loops inside it run; what the compiler has moved",
         "out of the loop is not in it. A cell of each recurrence, float32 and float16; the other",
         "cells and types are made from the same source.",
         "",
         "- *global*: loads and stores of global (or generic) memory; *shared*: of shared memory.",
-        "- *fma*: arithmetic of float32, float64 and packed halves; *mma*: tensor cores; *special*:",
-        "  exp, sine, division and conversions; *integer*: addresses, comparisons and moves.",
+        "- *fma*: arithmetic of floats and halves; *mma*: tensor cores; *special*: exp, sine,",
+        "  division and conversions; *integer*: addresses, comparisons and moves.",
         "- *barriers*: waits of a block for all its threads, those of a grid barrier included.",
         "- *in flight*: the most loads from global memory that a thread has issued by the time it",
         "  needs one of them.",
@@ -205,8 +205,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder, "kernels.cubin")
         output = ["--cubin", str(options.source), "-o", str(cubin)]
-        arch = f"-arch=sm_{options.arch.replace('.', '')}"
-        subprocess.run([*nvcc_command(toolkit_of(nvcc), compiler), arch, *output], check=True)
+        command = nvcc_command(toolkit_of(nvcc), compiler)
+        subprocess.run([*command, f"-arch=sm_{architecture.number}", *output], check=True)
         found = count(sass.disassemble(nvdisasm, cubin))
     names = ptxas_report.demangled(sorted(found))
     for symbol, counts in sorted(found.items(), key=lambda item: names[item[0]]):

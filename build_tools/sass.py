@@ -1,4 +1,4 @@
-"""Reads compiled kernels as nvdisasm prints them: instructions, their kinds, loops, loads in flight.
+"""Reads compiled kernels as nvdisasm prints them: kinds of instructions, loops, loads in flight.
 
 What it counts is text: each instruction once, however often it runs. A loop is what lies between a
 jump backwards and where it goes; code that the compiler has moved out of there is not seen.

@@ -16,6 +16,7 @@ taken at all: ``stepwise``, or ``stepwise,resident``; ``reference`` means none.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import threading
 import time
@@ -144,7 +145,7 @@ class _RecordingCell(Cell):
 
 
 @dataclass
-class _Sequence:
+class ShortSequence:
     """A sequence with random values, as the kernel and as the reference see it."""
 
     cell: Cell
@@ -161,7 +162,7 @@ class _Sequence:
         options: tuple[bool, str, str],
         device: torch.device,
         dtype: torch.dtype,
-    ) -> _Sequence:
+    ) -> ShortSequence:
         generator = torch.Generator(device).manual_seed(1)
 
         def uniform(bound: float, *shape: int) -> Tensor:
@@ -199,53 +200,51 @@ class _Sequence:
         grads = torch.autograd.grad(found, leaves, [g.double() for g in self.grads(found)])
         return [r.detach() for r in found], saved, list(grads)
 
+    def by_kernel(self, pass_name: str) -> list[Tensor]:
+        """What the kernel makes of the reference's numbers: results and saved, or gradients."""
+        split = self.split(self.tensors)
+        if pass_name == "forward":
+            made = ops.sequence_with_saved(self.cell, *split, self.batch_sizes, *self.options)
+            assert made is not None  # in no mode that asks for the reference
+            return [*made[0], *made[1]]
+        results, saved, _ = self.by_reference(with_gradients=False)
+        dtype = self.tensors[0].dtype
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        grads = ops.gradients_from_saved(
+            self.cell,
+            self.grads(results),
+            *split,
+            self.batch_sizes,
+            *self.options,
+            results[0].to(dtype),
+            [s.to(wide) for s in saved],
+        )
+        return [g for g in grads if g is not None]
 
-def _tensor_names(cell: Cell) -> list[str]:
-    return ["x", *(f"{state}_0" for state in cell.states), *Weights._fields[:4]]
-
-
-def _errors_of(
-    names: Sequence[str], found: Sequence[Tensor | None], expected: Sequence[Tensor]
-) -> dict[str, Tensor]:
-    """By name, the largest error relative to the largest value; numbers that are still on a GPU."""
-    errors = {}
-    for name, a, b in zip(names, found, expected, strict=True):
-        assert a is not None
-        if b.numel():
-            scale = b.abs().max().clamp(min=LEAST_SCALE)
-            errors[name] = (a.double() - b).abs().max() / scale
-    return errors
-
-
-def _compare_forward(sequence: _Sequence) -> dict[str, Tensor]:
-    results, saved, _ = sequence.by_reference(with_gradients=False)
-    made = ops.sequence_with_saved(
-        sequence.cell, *sequence.split(sequence.tensors), sequence.batch_sizes, *sequence.options
-    )
-    assert made is not None
-    states = sequence.cell.states
-    names = ["output", *(f"{s}_n" for s in states), "gates", *(f"{s} kept" for s in states[1:])]
-    return _errors_of(names, [*made[0], *made[1]], [*results, *saved])
-
-
-def _compare_backward(sequence: _Sequence) -> dict[str, Tensor]:
-    results, saved, expected = sequence.by_reference(with_gradients=True)
-    dtype = sequence.tensors[0].dtype
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    found = ops.gradients_from_saved(
-        sequence.cell,
-        sequence.grads(results),
-        *sequence.split(sequence.tensors),
-        sequence.batch_sizes,
-        *sequence.options,
-        results[0].to(dtype),
-        [s.to(wide) for s in saved],
-    )
-    names = [f"gradient of {name}" for name in _tensor_names(sequence.cell)]
-    return _errors_of(names, [g for g in found if g is not None], expected)
+    def compare(self, pass_name: str) -> dict[str, Tensor]:
+        """By tensor, its largest error relative to its largest value; still on the device."""
+        states = self.cell.states
+        results, saved, grads = self.by_reference(with_gradients=pass_name == "backward")
+        if pass_name == "forward":
+            kept = ["gates", *(f"{state} kept" for state in states[1:])]
+            names, expected = ["output", *(f"{s}_n" for s in states), *kept], [*results, *saved]
+        else:
+            tensors = ["x", *(f"{state}_0" for state in states), *Weights._fields[:4]]
+            names, expected = [f"gradient of {name}" for name in tensors], grads
+        return {
+            name: (a.double() - b).abs().max() / b.abs().max().clamp(min=LEAST_SCALE)
+            for name, a, b in zip(names, self.by_kernel(pass_name), expected, strict=True)
+            if b.numel()
+        }
 
 
-_COMPARE = {"forward": _compare_forward, "backward": _compare_backward}
+def kinds_of_sequences(batch: int) -> list[tuple[str, list[int], tuple[bool, str, str]]]:
+    """A name, the lengths of the rows, and reverse and gate functions of what is compared."""
+    different = sorted((1 + row % STEPS for row in range(batch)), reverse=True)
+    return [
+        ("", [STEPS] * batch, (False, "sigmoid", "sigmoid")),
+        (" (packed, reverse)", different, (True, "hard_sigmoid", "hard_sigmoid")),
+    ]
 
 
 class _Abandoned(Exception):
@@ -315,8 +314,6 @@ def check_path(
     elif device.type == "cuda":
         multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
         batch = min(batch, 2 * multiprocessors + 3)
-    same = [STEPS] * batch
-    different = sorted((1 + row % STEPS for row in range(batch)), reverse=True)
     streams = [torch.cuda.current_stream(device)] if device.type == "cuda" else []
 
     def compare(attempt: _Attempt) -> dict[str, float]:
@@ -325,12 +322,9 @@ def check_path(
             torch.cuda.set_stream(stream)
         _libraries.force_cuda_path_of_thread(path)
         errors: dict[str, float] = {}
-        for kind, lengths, options in (
-            ("", same, (False, "sigmoid", "sigmoid")),
-            (" (packed, reverse)", different, (True, "hard_sigmoid", "hard_sigmoid")),
-        ):
-            sequence = _Sequence.random(cell, hidden_size, lengths, options, device, dtype)
-            found = _as_numbers(_COMPARE[pass_name](sequence), attempt)
+        for kind, lengths, options in kinds_of_sequences(batch):
+            sequence = ShortSequence.random(cell, hidden_size, lengths, options, device, dtype)
+            found = _as_numbers(sequence.compare(pass_name), attempt)
             errors |= {name + kind: error for name, error in found.items()}
         return errors
 
@@ -345,8 +339,7 @@ def check_path(
     elif attempt.exception is not None:
         outcome, what = "failed", str(attempt.exception)
     else:
-        # NaN is an error larger than all others.
-        what = max(attempt.errors, key=lambda name: _or_infinite(attempt.errors[name]))
+        what = max(attempt.errors, key=lambda name: or_infinite(attempt.errors[name]))
         largest = attempt.errors[what]
         outcome = "right" if largest <= allowed else "wrong"
     milliseconds = 1e3 * (time.perf_counter() - start)
@@ -356,8 +349,9 @@ def check_path(
     )  # fmt: skip
 
 
-def _or_infinite(value: float) -> float:
-    return value if value == value else float("inf")
+def or_infinite(value: float) -> float:
+    """NaN is an error larger than all others."""
+    return value if value == value else math.inf
 
 
 # What follows from it
@@ -387,14 +381,15 @@ def _report(device: torch.device) -> str:
 
 def _libraries_facts() -> str:
     info = build_info()
-    driver = _driver_version()
+    driver = driver_version()
     return (
         f"driver {driver}, torch {info['torch_running']}, rotcell {info['version']} "
         f"({info['commit']}), CUDA {info['cuda_version']}"
     )
 
 
-def _driver_version() -> str:
+def driver_version() -> str:
+    """Of NVIDIA's driver, or "unknown"."""
     try:
         with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
             return next(word for word in file.readline().split() if word[0].isdigit())

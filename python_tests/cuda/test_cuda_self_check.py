@@ -46,7 +46,10 @@ def checked(executor, monkeypatch):
     callback = self_check._make_callback(lambda index: torch.device("cpu"))
     _libraries.forget_cuda_checks()
     _libraries.set_cuda_check(callback)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # each check has a thread of its own, which would start others
     yield executor
+    torch.set_num_threads(threads)
     executor.module.remove_faults()
     _libraries.set_cuda_check(None)
     _libraries.forget_cuda_checks()
@@ -220,6 +223,15 @@ def test_what_is_saved_for_backward_is_compared_too(checked, monkeypatch):
         torch.device("cpu"), "resident", LSTM.description, "forward", torch.float32, 6, 3
     )
     assert (found.outcome, found.what.split(" ")[0]) == ("wrong", "gates")
+
+
+def test_compiled_layers_are_checked_when_they_run(checked):
+    pose(checked, "resident")
+    layer = rotcell.RotLSTM(5, 20)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    x = torch.zeros(4, 3, 5, requires_grad=True)
+    compiled(x)[0].sum().backward()
+    assert outcomes() == [("resident", "forward", "right"), ("resident", "backward", "right")]
 
 
 def test_modes_of_the_caller_do_not_reach_the_check(checked):
