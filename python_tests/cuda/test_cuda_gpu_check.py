@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import json
 import sys
 import time
@@ -73,11 +74,12 @@ def test_results_are_compared_on_every_path(posed, name):
     assert all(kernel in launched for launched in launches)
 
 
-def test_wrong_results_are_found_and_the_next_check_is_made(posed, capsys):
+def test_wrong_results_are_found_and_the_next_check_is_made(posed):
     posed.module.plant_fault("rot_lstm_resident_backward", "does nothing")
     names = [f"results, resident, {cell}, float32" for cell in ("rot_lstm", "lstm")]
-    assert worker.work(PosedGpu(), EVERY, names, 0.1) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    said = io.StringIO()
+    assert worker.work(PosedGpu(), EVERY, names, 0.1, said) == 0
+    lines = [json.loads(line) for line in said.getvalue().splitlines()]
     wrong, right = (line["result"] for line in lines if "done" in line)
     assert wrong["ok"] is False
     assert wrong["what"].startswith("gradient")

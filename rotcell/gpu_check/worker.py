@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from .checks import Check, all_checks
 from .machine import Gpu
@@ -20,9 +20,9 @@ from .machine import Gpu
 CONTEXT_LOST = 3
 
 
-def say(message: dict[str, Any]) -> None:
+def say(message: dict[str, Any], lines: TextIO) -> None:
     """A line for the process that waits for it."""
-    print(json.dumps(message), flush=True)
+    print(json.dumps(message), file=lines, flush=True)
 
 
 def run(check: Check, machine: Gpu, seconds: float) -> dict[str, Any]:
@@ -34,18 +34,21 @@ def run(check: Check, machine: Gpu, seconds: float) -> dict[str, Any]:
         return {"ok": False, "error": text, "traceback": traceback.format_exc()}
 
 
-def work(machine: Gpu, checks: dict[str, Check], names: Sequence[str], seconds: float) -> int:
-    """Make these checks; the exit status."""
+def work(
+    machine: Gpu, checks: dict[str, Check], names: Sequence[str], seconds: float, lines: TextIO
+) -> int:
+    """Make these checks and say in `lines` what they found; the exit status."""
     for name in names:
-        say({"start": name})
+        say({"start": name}, lines)
         result = run(checks[name], machine, seconds)
         try:
             machine.force_path(None)
             machine.synchronize()
         except Exception as error:
-            say({"done": name, "result": result | {"ok": False, "device_lost": str(error)}})
+            result |= {"ok": False, "device_lost": str(error)}
+            say({"done": name, "result": result}, lines)
             return CONTEXT_LOST
-        say({"done": name, "result": result})
+        say({"done": name, "result": result}, lines)
     return 0
 
 
@@ -53,10 +56,9 @@ def main(arguments: Sequence[str]) -> int:
     """``worker SECONDS_A_TIMING``, with the names of the checks in lines on standard input."""
     names = sys.stdin.read().splitlines()
     # Whoever writes to standard output from here on does not disturb the lines of JSON.
-    lines = os.dup(1)
-    os.dup2(2, 1)
-    sys.stdout = os.fdopen(lines, "w", encoding="utf-8")
-    return work(Gpu(), all_checks(), names, float(arguments[0]))
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as lines:
+        os.dup2(2, 1)
+        return work(Gpu(), all_checks(), names, float(arguments[0]), lines)
 
 
 if __name__ == "__main__":
