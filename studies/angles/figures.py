@@ -21,6 +21,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+from rotcell.babi.report.statistics import compare
+
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "results" / "angles" / "runs.jsonl"
 PAGE = ROOT / "docs" / "angles.md"
@@ -284,6 +286,36 @@ def ablation_table(numbers: Numbers) -> str:
     )
 
 
+def versus(numbers: Numbers, task: int, model: str, other: str) -> list[str]:
+    """Two models on a task: their accuracies, the difference with its interval, how many runs."""
+    values = [[100 * run["outcome"]["test"] for run in numbers.of(task, m)] for m in (model, other)]
+    found = compare(*values)
+    accuracies = [spread([v / 100 for v in each]) for each in values]
+    counts = " and ".join(str(len(each)) for each in values)
+    return [*accuracies, "-" if found is None else found.text, counts]
+
+
+#: What is asked by training something else, each on task 18.
+QUESTIONS = (
+    ("What rotation does for an LSTM", "rotlstm", "lstm"),
+    ("An LSTM that reads no padding, against one that does", "lstm packed", "lstm"),
+    ("Rotation where there is no padding", "rotlstm packed", "lstm packed"),
+    ("A change of sign at every step instead of angles", "rotlstm sign-flip", "rotlstm"),
+    ("One learned angle a pair instead of any", "rotlstm fixed", "rotlstm"),
+    ("Angles from the input only", "rotlstm x-only", "rotlstm"),
+    ("Angles between 0 and π", "rotlstm half-turn", "rotlstm"),
+    ("Angles that start near 0, not near π", "rotlstm small-start", "rotlstm"),
+)
+
+
+def answers_table(numbers: Numbers, task: int = 18) -> str:
+    """What training something else says."""
+    return table(
+        ["", "with the change", "against", "difference [95 %]", "runs"],
+        ([text, *versus(numbers, task, *models)] for text, *models in QUESTIONS),
+    )
+
+
 def training_table(numbers: Numbers) -> str:
     return table(
         [*headings(numbers), "seeds"],
@@ -408,6 +440,7 @@ TABLES: dict[str, Callable[[Numbers], str]] = {
     "saturation": saturation_table,
     "explained": explained_table,
     "ablations": ablation_table,
+    "answers": answers_table,
     "training": training_table,
     "memory": memory_table,
     "gates": lambda numbers: gates_table(),
