@@ -381,12 +381,19 @@ def mean(values: Iterable[float | None]) -> str:
     return f"{statistics.mean(found):.2f}".replace("-", "−") if found else "-"  # noqa: RUF001
 
 
+def beat(run: Run, lag: int) -> float | None:
+    """The median over pairs; None for a cell without angles."""
+    return statistics.median(run["beat"][lag - 1]) if "beat" in run else None
+
+
 def memory_table(numbers: Numbers) -> str:
     measures: dict[str, Callable[[Run], float | None]] = {
         "norm of the memory when the story begins": lambda run: run["padding"],
         "cosine with the memory one step earlier": lambda run: run["similar"][0],
         "two steps earlier": lambda run: run["similar"][1],
         "three steps earlier": lambda run: run["similar"][2],
+        "correlation of an angle with that one step earlier": lambda run: beat(run, 1),
+        "correlation of an angle with that two steps earlier": lambda run: beat(run, 2),
         "probability of all answers together, last step": lambda run: run["speaks"][-1],
         "one step before": lambda run: run["speaks"][-2],
         "two steps before": lambda run: run["speaks"][-3],
@@ -400,6 +407,7 @@ def memory_table(numbers: Numbers) -> str:
             ]
             for model in ("lstm", "rotlstm")
             for name, number in measures.items()
+            if model == "rotlstm" or "angle" not in name
         ),
     )
 
