@@ -25,8 +25,8 @@ TABLE = ROOT / "docs/cuda-instructions.md"
 #: Of the table. A cell of each recurrence, and the types for which GPUs are bought, say it all.
 ARCHITECTURES = ("sm_80", "sm_90")
 SHOWN = re.compile(r"^\w+<Rot(Lstm|Gru)\b")
-LEFT_OUT = re.compile(r"bfloat16|float64|^stage|ChunkedProduct<float16")
-SHOWN_KINDS = ("global", "shared", "mma", "fma", "special", "integer", "branch")
+LEFT_OUT = re.compile(r"bfloat16|float64|^stage")
+SHOWN_KINDS = ("global", "shared", "mma", "fma", "float", "special", "integer", "branch")
 HEADER = (
     *("kernel", "GPU", "registers", "all", *SHOWN_KINDS, "barriers", "in flight"),
     *("product loop", "loading loop"),
@@ -137,8 +137,9 @@ def table(counts, release, disassembler):
         "cells and types are made from the same source.",
         "",
         "- *global*: loads and stores of global (or generic) memory; *shared*: of shared memory.",
-        "- *fma*: arithmetic of floats and halves; *mma*: tensor cores; *special*: exp, sine,",
-        "  division and conversions; *integer*: addresses, comparisons and moves.",
+        "- *mma*: tensor cores; *fma*: multiply and add; *float*: other arithmetic of floats and",
+        "  halves; *special*: exp, sine, division and conversions; *integer*: addresses,",
+        "  comparisons and moves.",
         "- *barriers*: waits of a block for all its threads, those of a grid barrier included.",
         "- *in flight*: the most loads from global memory that a thread has issued by the time it",
         "  needs one of them.",
@@ -165,6 +166,11 @@ def version_of(nvdisasm):
     answer = subprocess.run([nvdisasm, "--version"], capture_output=True, text=True, check=False)
     match = re.search(r"V(\d+(?:\.\d+)+)", answer.stdout)
     return match.group(1) if match else "unknown"
+
+
+def tools_of(text):
+    """The compiler and disassembler that a table was made with, as it names them."""
+    return re.findall(r"(?:nvcc|nvdisasm) \d+(?:\.\d+)+", text)
 
 
 def read_table(text):

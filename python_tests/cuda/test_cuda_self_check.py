@@ -238,10 +238,11 @@ def test_modes_of_the_caller_do_not_reach_the_check(checked):
     pose(checked, "resident")
     layer = rotcell.RotLSTM(5, 20)
     state = torch.get_rng_state()
-    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=False):
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
         layer(torch.zeros(4, 3, 5))
     assert torch.equal(torch.get_rng_state(), state)
     assert outcomes() == [("resident", "forward", "right")]
+    assert self_check.results()[0]["dtype"] == "bfloat16"
 
 
 def test_a_warning_made_an_error_reaches_the_caller(checked):

@@ -15,6 +15,7 @@ import torch
 from rotcell import _libraries
 
 from . import timings
+from .checks import all_checks
 from .collect import Result, collect, worker_command
 from .summary import summary, verdict
 
@@ -102,8 +103,6 @@ def main(output: Path, seconds: float) -> int:
     if reason := obstacle():
         print(f"No GPU was checked: {reason}.", file=sys.stderr)
         return CANNOT
-    from .checks import all_checks  # needs the compiled module, which may be missing
-
     print(f"Checks and timings, {seconds:g} s at most; what is found goes to {output}.")
     return check_gpu(
         output, seconds, list(all_checks()), worker_command(seconds * SHARE_OF_A_TIMING)
