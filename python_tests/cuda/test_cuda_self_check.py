@@ -51,6 +51,7 @@ def checked(executor, monkeypatch):
     yield executor
     torch.set_num_threads(threads)
     executor.module.remove_faults()
+    executor.module.pretend_capture(False)
     _libraries.set_cuda_check(None)
     _libraries.forget_cuda_checks()
     for path in _libraries.CUDA_PATHS:
@@ -223,6 +224,29 @@ def test_what_is_saved_for_backward_is_compared_too(checked, monkeypatch):
         torch.device("cpu"), "resident", LSTM.description, "forward", torch.float32, 6, 3
     )
     assert (found.outcome, found.what.split(" ")[0]) == ("wrong", "gates")
+
+
+def test_nothing_is_checked_while_a_graph_is_captured(checked):
+    pose(checked, "resident")
+    tensors, _ = small_case("resident").arguments(torch.float32)
+    checked.module.pretend_capture(True)
+    run(LSTM.kernel, tensors, None)
+    assert checked.launches() == {"rot_lstm_resident_forward": 1, "rot_lstm_resident_backward": 1}
+    assert outcomes() == []
+    checked.module.pretend_capture(False)
+    run(LSTM.kernel, tensors, None)
+    assert outcomes() == [("resident", "forward", "right"), ("resident", "backward", "right")]
+
+
+def test_a_path_that_is_switched_off_is_not_captured(checked):
+    checked.module.plant_fault("rot_lstm_resident_forward", "does nothing")
+    with pytest.warns(RuntimeWarning):
+        tensors, _ = run_checked(checked, "resident")
+    checked.launches()
+    checked.module.pretend_capture(True)
+    with torch.no_grad():
+        LSTM.kernel(*tensors, None)
+    assert checked.launches() == {"rot_lstm_stage0_forward": 4}
 
 
 def test_compiled_layers_are_checked_when_they_run(checked):
