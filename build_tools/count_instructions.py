@@ -39,6 +39,7 @@ class LoopCounts(NamedTuple):
     kinds: dict[str, int]
     barriers: int  # of the block
     in_flight: int  # loads from global memory that are waited for together
+    copies: int  # from global to shared memory, past the registers
 
     @classmethod
     def of(cls, instructions):
@@ -46,6 +47,7 @@ class LoopCounts(NamedTuple):
             dict(sass.counts(instructions)),
             sass.barriers(instructions),
             sass.loads_in_flight(instructions),
+            sum(i.base == "LDGSTS" for i in instructions),
         )
 
     @property
@@ -75,11 +77,13 @@ class KernelCounts(NamedTuple):
 
     @property
     def loading_loop(self):
-        """The innermost loop that brings numbers into shared memory, by most loads at once."""
+        """The innermost loop that brings numbers into shared memory and does little else."""
         loading = [
-            loop for loop in self.innermost if loop.in_flight and loop.kinds.get("shared", 0)
+            loop
+            for loop in self.innermost
+            if loop.in_flight and (loop.copies or loop.kinds.get("shared", 0))
         ]
-        return max(loading, key=lambda loop: loop.in_flight, default=None)
+        return max(loading, key=lambda loop: loop.kinds["global"] / loop.all, default=None)
 
 
 def count(text):
@@ -143,8 +147,8 @@ def table(counts, release, disassembler):
         "- *barriers*: waits of a block for all its threads, those of a grid barrier included.",
         "- *in flight*: the most loads from global memory that a thread has issued by the time it",
         "  needs one of them.",
-        "- *product loop*: the innermost loop that multiplies most. *loading loop*: the innermost",
-        "  one that brings numbers from global into shared memory.",
+        "- *product loop*: the innermost loop that multiplies most. *loading loop*: the one that",
+        "  brings numbers from global into shared memory and does little else.",
         "",
         f"| {' | '.join(HEADER)} |",
         f"| --- | --- |{' ---: |' * (len(HEADER) - 4)} --- | --- |",

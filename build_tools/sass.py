@@ -171,7 +171,7 @@ def loads_in_flight(instructions):
     waiting, most = [], 0  # registers of each load, oldest first; None for a copy
     for i in instructions:
         needed = _registers(i.operands)
-        waits_for_copies = i.base in ("DEPBAR", "LDGDEPBAR") or i.opcode.startswith("CP.ASYNC")
+        waits_for_copies = i.base == "DEPBAR"
         used = [
             k
             for k, filled in enumerate(waiting)

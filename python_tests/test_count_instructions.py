@@ -117,8 +117,13 @@ def test_loads_in_flight_are_those_issued_before_one_is_needed(tools):
     assert in_flight(*one_by_one[::2], *one_by_one[1::2]) == 2
     wide = ("LDG.E.128 R4, [R8.64]", "LDG.E R1, [R10.64]", "MOV R3, R7", "LDG.E R2, [R12.64]")
     assert in_flight(*wide) == 2  # R7 is of the first
-    copies = ("LDGSTS.E [R1], [R2.64]", "LDGSTS.E [R1+0x10], [R2.64+0x10]", "LDGDEPBAR", "EXIT")
-    assert in_flight(*copies) == 2
+    copies = (
+        "LDGSTS.E [R1], [R2.64]",
+        "LDGSTS.E [R1+0x10], [R2.64+0x10]",
+        "LDGDEPBAR",
+        "DEPBAR.LE SB0, 0x0",
+    )
+    assert in_flight(*copies, *copies) == 2
 
 
 def test_what_the_table_says_is_read_again(tools):
