@@ -25,7 +25,7 @@ from torch.autograd import forward_ad
 from torch.utils import flop_counter
 
 from . import _libraries
-from .reference import CELLS, GATE_FUNCTIONS, Cell, Weights
+from .reference import CELLS, GATE_FUNCTIONS, UNCHANGED, Cell, StateChanges, Weights
 
 __all__ = ["Padding", "sequence", "use_reference"]
 
@@ -97,39 +97,45 @@ def sequence(
     gates: str = "sigmoid",
     angle_gates: str = "sigmoid",
     padding: Padding | None = None,
+    changes: StateChanges = UNCHANGED,
+    return_cells: bool = False,
 ) -> tuple[Tensor, ...]:
     """Run a sequence through one direction of one layer: see `reference.Cell.sequence`.
 
-    With `padding` the output is laid out by it.
+    With `padding` the output is laid out by it. Cells are ``[N, H]``, in the number type that the
+    kernel computes in.
     """
     ops = _OPS[cell.name]
     device = x.device
     tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
     if device.type != "meta" and torch.is_autocast_enabled(device.type):
         tensors = _autocast(tensors, torch.get_autocast_dtype(device.type))
+        changes = StateChanges(*_autocast(changes, torch.get_autocast_dtype(device.type)))
     if _needs_reference(device, tensors):
-        x, states, weights = ops.split(tensors)
-        found = cell.sequence(x, states, weights, batch_sizes, reverse, gates, angle_gates)
+        found = cell.sequence(
+            *ops.split(tensors), batch_sizes, reverse, gates, angle_gates, changes, return_cells
+        )
         return found if padding is None else (padding.apply(found[0]), *found[1:])
     arguments = (
         *tensors, batch_sizes, reverse, _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates],
     )  # fmt: skip
+    extras = ops.extras(changes, return_cells)
     needs_gradient = torch.is_grad_enabled() and any(
         t is not None and t.requires_grad for t in tensors
     )
     compiling = torch.compiler.is_compiling()
     if compiling or torch._C._is_tracing():
         # A trace is for any run, with or without gradients, so it saves nothing for them.
-        out, *rest = ops.forward(*arguments, compiling and needs_gradient)
-        return (out if padding is None else padding.apply(out)), *rest[: ops.num_states]
+        out, *rest = ops.forward(*arguments, compiling and needs_gradient, *extras)
+        return (out if padding is None else padding.apply(out)), *ops.results(rest, return_cells)
     # The ops are differentiable by themselves, but at every call that takes the dispatcher another
     # way round through Python: below its autograd there is nothing but the kernel.
     if needs_gradient:
-        results: tuple[Tensor, ...] = ops.differentiable(padding, *arguments)
+        results: tuple[Tensor, ...] = ops.differentiable(padding, extras, *arguments)
         return results
     with torch._C._AutoDispatchBelowAutograd():
-        out, *rest = ops.forward(*arguments, False)
-        return (out if padding is None else padding.take(out)), *rest[: ops.num_states]
+        out, *rest = ops.forward(*arguments, False, *extras)
+        return (out if padding is None else padding.take(out)), *ops.results(rest, return_cells)
 
 
 def sequence_with_saved(
@@ -141,6 +147,7 @@ def sequence_with_saved(
     reverse: bool,
     gates: str,
     angle_gates: str,
+    changes: StateChanges = UNCHANGED,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]] | None:
     """As `sequence`, without gradients, and with what the kernel saves for backward.
 
@@ -151,11 +158,13 @@ def sequence_with_saved(
     tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
     if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
         tensors = _autocast(tensors, torch.get_autocast_dtype(x.device.type))
+        changes = StateChanges(*_autocast(changes, torch.get_autocast_dtype(x.device.type)))
     if _needs_reference(x.device, tensors):
         return None
     functions = _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates]
     with torch._C._AutoDispatchBelowAutograd():
-        results = ops.forward(*tensors, batch_sizes, reverse, *functions, True)
+        extras = ops.extras(changes, False)
+        results = ops.forward(*tensors, batch_sizes, reverse, *functions, True, *extras)
     return results[: ops.num_results], results[ops.num_results :]
 
 
@@ -220,8 +229,8 @@ class _Ops(NamedTuple):
     #: The one overload of each op: to look for it at every call takes its time.
     forward: Any
     backward: Any
-    #: The forward op as a torch.autograd.Function: takes a padding and the op's arguments but
-    #: `save`, returns output and states.
+    #: The forward op as a torch.autograd.Function: takes a padding, what `extras` gives and the
+    #: op's arguments before `save`, returns output and states, and the cells if asked for.
     differentiable: Callable[..., Any]
     num_states: int
     num_weights: int
@@ -231,6 +240,22 @@ class _Ops(NamedTuple):
         """Tell input, states and weights apart."""
         first_weight = 1 + self.num_states
         return tensors[0], tensors[1:first_weight], Weights(*tensors[first_weight:])
+
+    @property
+    def num_changes(self) -> int:
+        """How many of the tensors of `StateChanges` the ops take: zoneout for each state."""
+        return 2 + self.num_states
+
+    def extras(self, changes: StateChanges, return_cells: bool) -> tuple[Any, ...]:
+        """The forward op's arguments after `save`, which may be left out at their defaults."""
+        if not return_cells and (changes is UNCHANGED or all(c is None for c in changes)):
+            return ()
+        has_cells = self.num_states > 1
+        return *changes[: self.num_changes], *([return_cells] if has_cells else [])
+
+    def results(self, found: Sequence[Tensor], return_cells: bool) -> Sequence[Tensor]:
+        """Of the op's results after the output: the states, and the cells if they are wanted."""
+        return (*found[: self.num_states], found[-1]) if return_cells else found[: self.num_states]
 
 
 def _register(cell: Cell) -> _Ops:
@@ -243,10 +268,13 @@ def _register(cell: Cell) -> _Ops:
     num_results = 1 + num_states  # output, last states; saved tensors come after them
     num_tensors = 1 + num_states + num_weights
     first_bias = 1 + num_states + Weights._fields.index("b_ih")
+    num_changes = 2 + num_states  # zoneout for each state
+    has_cells = num_states > 1
 
     def keep(
         ctx: Any,
         inputs: Sequence[Any],
+        extras: Sequence[Any],
         results: Sequence[Tensor],
         save: bool,
         padding: Padding | None = None,
@@ -256,13 +284,16 @@ def _register(cell: Cell) -> _Ops:
         batch_sizes, *ctx.options = inputs[num_tensors : num_tensors + 4]
         saved = results[num_results:]
         ctx.save, ctx.num_saved, ctx.padding = save, len(saved), padding
-        ctx.save_for_backward(batch_sizes, results[0], *saved, *inputs[:num_tensors])
+        changes = extras[:num_changes]
+        ctx.num_changes, ctx.returns_cells = len(changes), any(extras[num_changes:])
+        ctx.save_for_backward(batch_sizes, *changes, results[0], *saved, *inputs[:num_tensors])
 
     def differentiate(
         ctx: Any, grads: Sequence[Tensor | None], needed: Sequence[bool]
     ) -> tuple[Tensor | None, ...]:
-        """Gradients of the op's tensors, given those of its output and last states."""
-        batch_sizes, out, *rest = ctx.saved_tensors
+        """Gradients of the op's tensors, given those of its output, last states, returned cells."""
+        batch_sizes, *rest = ctx.saved_tensors
+        changes, (out, *rest) = rest[: ctx.num_changes], rest[ctx.num_changes :]
         saved, tensors = rest[: ctx.num_saved], rest[ctx.num_saved :]
         needed = needed[:num_tensors]
         if ctx.padding is not None:
@@ -271,15 +302,20 @@ def _register(cell: Cell) -> _Ops:
                 grads = (ctx.padding.undo(grads[0]), *grads[1:])
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             # create_graph=True: the gradients will themselves be differentiated.
-            return _reference_gradients(ops, tensors, batch_sizes, ctx.options, grads, needed)
+            return _reference_gradients(
+                ops, tensors, batch_sizes, ctx.options, StateChanges(*changes), ctx.returns_cells,
+                grads, needed,
+            )  # fmt: skip
         if not ctx.save:
             with torch._C._AutoDispatchBelowAutograd():
-                saved = forward_op(*tensors, batch_sizes, *ctx.options, True)[num_results:]
+                found = forward_op(*tensors, batch_sizes, *ctx.options, True, *changes)
+                saved = found[num_results:]
         without_biases = tensors[:first_bias] + tensors[first_bias + 2 :]
+        extras = [*changes, grads[num_results]] if ctx.returns_cells else changes
         with torch._C._AutoDispatchBelowAutograd():
             found = backward_op(
-                *grads, *without_biases, batch_sizes, *ctx.options, out, *saved,
-                needed[0], any(needed[1 + num_states :]),
+                *grads[:num_results], *without_biases, batch_sizes, *ctx.options, out, *saved,
+                needed[0], any(needed[1 + num_states :]), *extras,
             )  # fmt: skip
         *before, bias = found[: first_bias + 1]
         # The biases have the same gradient, but a tensor each: it may become their .grad.
@@ -288,25 +324,30 @@ def _register(cell: Cell) -> _Ops:
 
     class SequenceFunction(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, padding: Padding | None, *arguments: Any) -> tuple[Tensor, ...]:
+        def forward(
+            ctx: Any, padding: Padding | None, extras: Sequence[Any], *arguments: Any
+        ) -> tuple[Tensor, ...]:
             with torch._C._AutoDispatchBelowAutograd():
-                out, *rest = forward_op(*arguments, True)
+                out, *rest = forward_op(*arguments, True, *extras)
                 if padding is not None:
                     out = padding.take(out)
-            keep(ctx, arguments, (out, *rest), save=True, padding=padding)
-            return out, *rest[:num_states]
+            keep(ctx, arguments, extras, (out, *rest), save=True, padding=padding)
+            return out, *ops.results(rest, ctx.returns_cells)
 
         @staticmethod
         def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-            return (None, *differentiate(ctx, grads, ctx.needs_input_grad[1:]), *[None] * 4)
+            return (None, None, *differentiate(ctx, grads, ctx.needs_input_grad[2:]), *[None] * 4)
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        keep(ctx, inputs, output, save=inputs[-1])
-        ctx.mark_non_differentiable(*output[num_results:])
+        save, *extras = inputs[num_tensors + 4 :]
+        keep(ctx, inputs, extras, output, save=save)
+        saved = output[num_results:]
+        ctx.mark_non_differentiable(*(saved[:-1] if ctx.returns_cells else saved))
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        found = differentiate(ctx, grads[:num_results], ctx.needs_input_grad)
-        return (*found, None, None, None, None, None)
+        cells = grads[-1:] if ctx.returns_cells else ()
+        found = differentiate(ctx, (*grads[:num_results], *cells), ctx.needs_input_grad)
+        return (*found, *[None] * (5 + num_changes + has_cells))
 
     def refuse(ctx: Any, *grads: Tensor | None) -> Any:
         raise RuntimeError(
@@ -329,6 +370,8 @@ def _reference_gradients(
     tensors: Sequence[Tensor | None],
     batch_sizes: Tensor | None,
     options: Sequence[Any],
+    changes: StateChanges,
+    return_cells: bool,
     grads: Sequence[Tensor | None],
     needed: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
@@ -342,6 +385,8 @@ def _reference_gradients(
         reverse,
         _FUNCTION_NAMES[gates],
         _FUNCTION_NAMES[angle_gates],
+        changes,
+        return_cells,
     )
     reached = [(o, g) for o, g in zip(outputs, grads, strict=True) if g is not None]
     targets = [v for v, n in zip(views, needed, strict=True) if n and v is not None]
@@ -359,11 +404,25 @@ def _reference_gradients(
     return tuple(next(found) if n else None for n in needed)
 
 
+def _schema(op: str) -> Any:
+    return getattr(torch.ops.rotcell, op).default._schema
+
+
+def _positions_of_needs(cell: Cell) -> slice:
+    """Where a backward op's arguments tell which gradients are needed."""
+    names = [a.name for a in _schema(f"{cell.name}_backward").arguments]
+    return slice(names.index("needs_grad_x"), names.index("needs_grad_weights") + 1)
+
+
 def _fake_forward(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
     num_states = len(cell.states)
+    position = {a.name: k for k, a in enumerate(_schema(cell.name).arguments)}
 
-    def fake(x: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-        states, w_hh, save = rest[:num_states], rest[num_states + 1], rest[-1]
+    def fake(*arguments: Any) -> tuple[Tensor, ...]:
+        x, *rest = arguments
+        states, w_hh, save = rest[:num_states], rest[num_states + 1], arguments[position["save"]]
+        # Arguments at their defaults may be left out.
+        keep_cells = save or any(arguments[position.get("return_cells", len(position)) :])
         tokens = x.shape[0]
         # Gates and, of each state but the output, every step's value; in the type of the kernel.
         widths = [w_hh.shape[0], *(s.shape[1] for s in states[1:])]
@@ -372,8 +431,8 @@ def _fake_forward(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
             x.new_empty(tokens, states[0].shape[1]),
             *(s.new_empty(s.shape) for s in states),
             *(
-                x.new_empty((tokens, w) if save else (0,), dtype=torch.float32 if half else x.dtype)
-                for w in widths
+                x.new_empty((tokens, w) if keep else (0,), dtype=torch.float32 if half else x.dtype)
+                for w, keep in zip(widths, (save, keep_cells), strict=False)
             ),
         )
 
@@ -382,11 +441,12 @@ def _fake_forward(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
 
 def _fake_backward(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
     num_states = len(cell.states)
+    needs = _positions_of_needs(cell)
 
     def fake(*arguments: Any) -> tuple[Tensor, ...]:
         x, *rest = arguments[1 + num_states :]
         states, (w_ih, w_hh, w_hr) = rest[:num_states], rest[num_states : num_states + 3]
-        needs_grad_x, needs_grad_weights = arguments[-2:]
+        needs_grad_x, needs_grad_weights = arguments[needs]
         shapes = [w_ih.shape, w_hh.shape, w_hh.shape[:1]]
         if cell.can_project:
             shapes.append((0,) if w_hr is None else w_hr.shape)
@@ -402,6 +462,7 @@ def _fake_backward(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
 def _register_flops(cell: Cell, forward_op: Any, backward_op: Any) -> None:
     """Let torch.utils.flop_counter count the matrix products, as it does those of other ops."""
     num_states = len(cell.states)
+    needs = _positions_of_needs(cell)
 
     def forward(x: Any, *rest: Any, out_shape: Any = None, **_: Any) -> int:
         w_ih, w_hh = rest[num_states : num_states + 2]
@@ -411,7 +472,7 @@ def _register_flops(cell: Cell, forward_op: Any, backward_op: Any) -> None:
     def backward(*arguments: Any, out_shape: Any = None, **_: Any) -> int:
         x, *rest = arguments[1 + num_states :]
         w_ih, w_hh, w_hr = rest[num_states : num_states + 3]
-        needs_grad_x, needs_grad_weights = arguments[-2:]
+        needs_grad_x, needs_grad_weights = arguments[needs]
         # The states' gradients take the products with w_hh and w_hr again; those of the weights
         # take every product again, and that of the input the one with w_ih.
         through_time = _flops(x[0], None, w_hh, w_hr if cell.can_project else None)

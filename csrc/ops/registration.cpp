@@ -64,6 +64,22 @@ class StackWriter {
   StableIValue* next_;
 };
 
+// Last, and with defaults: who does not use them need not pass them, nor did programs that were
+// exported before they existed.
+Items& add_changes(Items& inputs, const CellDescription& cell) {
+  return inputs.add("Tensor? resets=None")
+      .add("Tensor? recurrent_dropout=None")
+      .add("Tensor? zoneout_h=None")
+      .add("Tensor? zoneout_c=None", cell.has_memory);
+}
+
+void read_changes(StackReader& read, const CellDescription& cell, ChangeTensors& changes) {
+  changes.resets = read.optional_tensor();
+  changes.recurrent_dropout = read.optional_tensor();
+  changes.zoneout_h = read.optional_tensor();
+  changes.zoneout_c = read.optional_tensor_if(cell.has_memory);
+}
+
 }  // namespace
 
 std::string forward_schema(const CellDescription& cell) {
@@ -81,6 +97,7 @@ std::string forward_schema(const CellDescription& cell) {
       .add("int gate_function")
       .add("int angle_function")
       .add("bool save");
+  add_changes(inputs, cell).add("bool return_cells=False", cell.has_memory);
   outputs.add("Tensor out")
       .add("Tensor h_n")
       .add("Tensor c_n", cell.has_memory)
@@ -109,6 +126,7 @@ std::string backward_schema(const CellDescription& cell) {
       .add("Tensor cells", cell.has_memory)
       .add("bool needs_grad_x")
       .add("bool needs_grad_weights");
+  add_changes(inputs, cell).add("Tensor? grad_cells=None", cell.has_memory);
   outputs.add("Tensor x")
       .add("Tensor h0")
       .add("Tensor c0", cell.has_memory)
@@ -137,6 +155,8 @@ void run_forward(CellIndex index, ForwardOp op, StableIValue* stack) {
   a.gate_function = read.integer();
   a.angle_function = read.integer();
   a.save = read.boolean();
+  read_changes(read, cell, a.changes);
+  a.return_cells = cell.has_memory && read.boolean();
   ForwardResult result;
   run_op([&] {
     const GradModeOff no_history;
@@ -172,6 +192,8 @@ void run_backward(CellIndex index, BackwardOp op, StableIValue* stack) {
   a.cells = read.tensor_if(cell.has_memory);
   a.needs_grad_x = read.boolean();
   a.needs_grad_weights = read.boolean();
+  read_changes(read, cell, a.changes);
+  a.grad_cells = read.optional_tensor_if(cell.has_memory);
   BackwardResult result;
   run_op([&] {
     const GradModeOff no_history;

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rotcell import RotLSTM, ops
-from rotcell.reference import GATE_FUNCTIONS, rotate
+from rotcell.reference import GATE_FUNCTIONS, UNCHANGED, rotate
 
 #: From what x and the biases give to the angles before activation [B, P], what h gives [B, P], and
 #: the number of the step, to angles in radians.
@@ -35,9 +35,11 @@ def use_rule(layer: RotLSTM, rule: AngleRule) -> None:
     sizes = layer._cell.gate_sizes(layer.hidden_size)
     squash = GATE_FUNCTIONS[layer.gates]
 
-    def run_direction(x, state, weights, batch_sizes, reverse, padding):
+    def run_direction(x, state, weights, batch_sizes, reverse, padding, changes, return_cells):
         assert batch_sizes is None
         assert not reverse
+        assert changes is UNCHANGED
+        assert not return_cells
         w_ih, w_hh, b_ih, b_hh, _ = weights
         h, c = state
         out = []
@@ -64,11 +66,11 @@ def use_masked_angles(layer: RotLSTM, from_x: bool) -> None:
         keep[first:] = 0
         return weight * keep
 
-    def run_direction(x, state, weights, batch_sizes, reverse, padding):
+    def run_direction(x, state, weights, batch_sizes, reverse, padding, *changes):
         if not from_x:
             weights = weights._replace(w_ih=without_angles(weights.w_ih))
         weights = weights._replace(w_hh=without_angles(weights.w_hh))
-        options = layer.gates, layer.angle_gates, padding
+        options = layer.gates, layer.angle_gates, padding, *changes
         return ops.sequence(layer._cell, x, state, weights, batch_sizes, reverse, *options)
 
     layer._run_direction = run_direction

@@ -16,7 +16,7 @@ cuda::Number number_of(DType dtype) {
 
 }  // namespace
 
-Launch make_launch(CellIndex cell, cuda::Pass pass, const LayerArguments& arguments,
+Launch make_launch(CellIndex cell, cuda::Pass pass, const LayerArguments& arguments, Memory memory,
                    const LayerSizes& sizes, const Sequence& sequence) {
   const Device device = arguments.x.device();
   const Steps& steps = sequence.steps();
@@ -31,10 +31,13 @@ Launch make_launch(CellIndex cell, cuda::Pass pass, const LayerArguments& argume
                               .number = number_of(arguments.x.dtype()),
                               .projection = arguments.w_hr.defined()};
   // A CUDA graph would repeat the copy from host memory that is no longer there.
-  const StepTables tables =
-      different_lengths && is_capturing(stream) ? StepTables::kForbidden : StepTables::kAllowed;
+  const OnlyStepwise only_stepwise = arguments.changes.what().any()  ? OnlyStepwise::kStateChanges
+                                     : memory == Memory::kOfEachStep ? OnlyStepwise::kMemory
+                                     : different_lengths && is_capturing(stream)
+                                         ? OnlyStepwise::kNoTables
+                                         : OnlyStepwise::kNo;
   Launch launch{.request = request,
-                .plan = plan_for(request, cuda::device_properties(device.index), tables),
+                .plan = plan_for(request, cuda::device_properties(device.index), only_stepwise),
                 .stream = stream,
                 .steps = {.count = steps.count,
                           .batch = steps.batch,

@@ -14,14 +14,21 @@ constexpr int kNotForced = -1;
 std::atomic<int> forced{kNotForced};
 
 std::string why_not(Path path, const cuda::Request& request, const cuda::DeviceProperties& device,
-                    StepTables tables) {
+                    OnlyStepwise only_stepwise) {
   const CellDescription& cell = kCells[request.cell];
   if (request.projection) return "it does not do projections";
   if (path == Path::kResident ? !cell.resident : !cell.cooperative) {
     return "this cell does not have it";
   }
-  if (tables == StepTables::kForbidden) {
-    return "sequences of different lengths cannot be captured in a CUDA graph";
+  switch (only_stepwise) {
+    case OnlyStepwise::kNoTables:
+      return "sequences of different lengths cannot be captured in a CUDA graph";
+    case OnlyStepwise::kStateChanges:
+      return "it does not do resets, recurrent dropout or zoneout";
+    case OnlyStepwise::kMemory:
+      return "it does not return the cells without gradients, nor take their gradient";
+    case OnlyStepwise::kNo:
+      break;
   }
   if (path == Path::kCooperative && !device.cooperative_launch) {
     return "the device has no cooperative launch";
@@ -42,16 +49,16 @@ std::optional<Path> forced_path() {
 }
 
 cuda::Plan plan_for(const cuda::Request& request, const cuda::DeviceProperties& device,
-                    StepTables tables) {
+                    OnlyStepwise only_stepwise) {
   const std::optional<Path> path = forced_path();
   if (!path) {
-    return tables == StepTables::kAllowed ? cuda::choose_plan(request, device)
-                                          : *cuda::plan_path(Path::kStepwise, request, device);
+    return only_stepwise == OnlyStepwise::kNo ? cuda::choose_plan(request, device)
+                                              : *cuda::plan_path(Path::kStepwise, request, device);
   }
   const std::optional<cuda::Plan> plan = cuda::plan_path(*path, request, device);
-  if (!plan || (tables == StepTables::kForbidden && path != Path::kStepwise)) {
+  if (!plan || (only_stepwise != OnlyStepwise::kNo && path != Path::kStepwise)) {
     fail("the forced path ", cuda::path_name(*path), " cannot run a ", kCells[request.cell].name,
-         " of hidden size ", request.hidden, ": ", why_not(*path, request, device, tables));
+         " of hidden size ", request.hidden, ": ", why_not(*path, request, device, only_stepwise));
   }
   return *plan;
 }

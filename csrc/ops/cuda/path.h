@@ -13,11 +13,15 @@ void force_path(std::optional<cuda::Path> path);
 
 std::optional<cuda::Path> forced_path();
 
-// Whether a table of the steps may be copied to the device. Only the stepwise path can do without
-// where rows have different lengths.
-enum class StepTables { kAllowed, kForbidden };
+// Why only the stepwise path may run, besides what the plan knows.
+enum class OnlyStepwise {
+  kNo,
+  kNoTables,  // rows have different lengths, and no table of the steps may be copied to the device
+  kStateChanges,
+  kMemory,  // of every step for its own sake, or its gradient
+};
 
 cuda::Plan plan_for(const cuda::Request& request, const cuda::DeviceProperties& device,
-                    StepTables tables);
+                    OnlyStepwise only_stepwise);
 
 }  // namespace rotcell::ops::gpu
