@@ -471,6 +471,7 @@ class Layer(CellModule, nn.RNNBase):
             self._check_state(hx, sizes, x, batch)
             states = list(zip(*hx, strict=True))
 
+        is_changed = self._state_changes_at_all(marks)
         last_states = []
         cells: list[Tensor] = []
         for layer in range(self.num_layers):
@@ -487,7 +488,7 @@ class Layer(CellModule, nn.RNNBase):
                     batch_sizes,
                     direction == 1,
                     padding if is_last else None,
-                    self._state_changes(x, batch, marks),
+                    self._state_changes(x, batch, marks) if is_changed else UNCHANGED,
                     return_cells and is_last,
                 )
                 if return_cells and is_last:
@@ -501,16 +502,17 @@ class Layer(CellModule, nn.RNNBase):
         last = tuple(torch.stack(parts) for parts in zip(*last_states, strict=True))
         return x, last, torch.cat(cells, dim=-1) if cells else None
 
+    def _state_changes_at_all(self, marks: Tensor | None) -> bool:
+        drops = self.training and self.recurrent_dropout > 0
+        return marks is not None or drops or self.zoneout != 0.0
+
     def _state_changes(self, x: Tensor, batch: int, marks: Tensor | None) -> StateChanges:
         """What happens to the state between the steps of one layer and direction.
 
         Random masks are drawn by torch, so seeds, devices and torch.compile are its affair.
         """
-        drops = self.training and self.recurrent_dropout > 0
-        if marks is None and not drops and self.zoneout == 0.0:
-            return UNCHANGED
         mask = None
-        if drops:
+        if self.training and self.recurrent_dropout > 0:
             mask = F.dropout(x.new_ones(batch, self._output_size), self.recurrent_dropout)
         zoneout = self.zoneout
         if not isinstance(zoneout, tuple):

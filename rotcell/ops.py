@@ -119,7 +119,8 @@ def sequence(
     arguments = (
         *tensors, batch_sizes, reverse, _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates],
     )  # fmt: skip
-    extras = ops.extras(changes, return_cells)
+    is_plain = changes is UNCHANGED and not return_cells
+    extras = () if is_plain else ops.extras(changes, return_cells)
     needs_gradient = torch.is_grad_enabled() and any(
         t is not None and t.requires_grad for t in tensors
     )
@@ -135,7 +136,8 @@ def sequence(
         return results
     with torch._C._AutoDispatchBelowAutograd():
         out, *rest = ops.forward(*arguments, False, *extras)
-        return (out if padding is None else padding.take(out)), *ops.results(rest, return_cells)
+        kept = rest[: ops.num_states] if is_plain else ops.results(rest, return_cells)
+        return (out if padding is None else padding.take(out)), *kept
 
 
 def sequence_with_saved(
@@ -248,7 +250,7 @@ class _Ops(NamedTuple):
 
     def extras(self, changes: StateChanges, return_cells: bool) -> tuple[Any, ...]:
         """The forward op's arguments after `save`, which may be left out at their defaults."""
-        if not return_cells and (changes is UNCHANGED or all(c is None for c in changes)):
+        if not return_cells and all(change is None for change in changes):
             return ()
         has_cells = self.num_states > 1
         return *changes[: self.num_changes], *([return_cells] if has_cells else [])
@@ -283,18 +285,22 @@ def _register(cell: Cell) -> _Ops:
         ctx.set_materialize_grads(False)
         batch_sizes, *ctx.options = inputs[num_tensors : num_tensors + 4]
         saved = results[num_results:]
-        ctx.save, ctx.num_saved, ctx.padding = save, len(saved), padding
+        ctx.save, ctx.padding = save, padding
+        #: Whether the cells are a result, if there are extras at all.
+        ctx.extras = any(extras[num_changes:]) if extras else None
         changes = extras[:num_changes]
-        ctx.num_changes, ctx.returns_cells = len(changes), any(extras[num_changes:])
-        ctx.save_for_backward(batch_sizes, *changes, results[0], *saved, *inputs[:num_tensors])
+        ctx.save_for_backward(*inputs[:num_tensors], batch_sizes, results[0], *saved, *changes)
 
     def differentiate(
         ctx: Any, grads: Sequence[Tensor | None], needed: Sequence[bool]
     ) -> tuple[Tensor | None, ...]:
         """Gradients of the op's tensors, given those of its output, last states, returned cells."""
-        batch_sizes, *rest = ctx.saved_tensors
-        changes, (out, *rest) = rest[: ctx.num_changes], rest[ctx.num_changes :]
-        saved, tensors = rest[: ctx.num_saved], rest[ctx.num_saved :]
+        kept = ctx.saved_tensors
+        tensors, (batch_sizes, out, *saved) = kept[:num_tensors], kept[num_tensors:]
+        returns_cells = ctx.extras
+        changes: list[Tensor | None] = []
+        if returns_cells is not None:
+            saved, changes = saved[:-num_changes], saved[-num_changes:]
         needed = needed[:num_tensors]
         if ctx.padding is not None:
             out = ctx.padding.undo(out)
@@ -303,7 +309,7 @@ def _register(cell: Cell) -> _Ops:
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             # create_graph=True: the gradients will themselves be differentiated.
             return _reference_gradients(
-                ops, tensors, batch_sizes, ctx.options, StateChanges(*changes), ctx.returns_cells,
+                ops, tensors, batch_sizes, ctx.options, StateChanges(*changes), bool(returns_cells),
                 grads, needed,
             )  # fmt: skip
         if not ctx.save:
@@ -311,11 +317,13 @@ def _register(cell: Cell) -> _Ops:
                 found = forward_op(*tensors, batch_sizes, *ctx.options, True, *changes)
                 saved = found[num_results:]
         without_biases = tensors[:first_bias] + tensors[first_bias + 2 :]
-        extras = [*changes, grads[num_results]] if ctx.returns_cells else changes
+        if returns_cells:
+            *grads, grad_cells = grads
+            changes.append(grad_cells)
         with torch._C._AutoDispatchBelowAutograd():
             found = backward_op(
-                *grads[:num_results], *without_biases, batch_sizes, *ctx.options, out, *saved,
-                needed[0], any(needed[1 + num_states :]), *extras,
+                *grads, *without_biases, batch_sizes, *ctx.options, out, *saved,
+                needed[0], any(needed[1 + num_states :]), *changes,
             )  # fmt: skip
         *before, bias = found[: first_bias + 1]
         # The biases have the same gradient, but a tensor each: it may become their .grad.
@@ -332,7 +340,7 @@ def _register(cell: Cell) -> _Ops:
                 if padding is not None:
                     out = padding.take(out)
             keep(ctx, arguments, extras, (out, *rest), save=True, padding=padding)
-            return out, *ops.results(rest, ctx.returns_cells)
+            return out, *(ops.results(rest, ctx.extras) if extras else rest[:num_states])
 
         @staticmethod
         def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -342,10 +350,10 @@ def _register(cell: Cell) -> _Ops:
         save, *extras = inputs[num_tensors + 4 :]
         keep(ctx, inputs, extras, output, save=save)
         saved = output[num_results:]
-        ctx.mark_non_differentiable(*(saved[:-1] if ctx.returns_cells else saved))
+        ctx.mark_non_differentiable(*(saved[:-1] if ctx.extras else saved))
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        cells = grads[-1:] if ctx.returns_cells else ()
+        cells = grads[-1:] if ctx.extras else ()
         found = differentiate(ctx, (*grads[:num_results], *cells), ctx.needs_input_grad)
         return (*found, *[None] * (5 + num_changes + has_cells))
 

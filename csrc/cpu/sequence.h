@@ -92,8 +92,8 @@ struct RowMaths {
   }
 
   // The new memory [H] again, from activations and the old one.
-  static void memory_again(const T* gates, const T* c_before, int64_t hidden, UnitRange units,
-                           T* c) {
+  __attribute__((noinline)) static void memory_again(const T* gates, const T* c_before,
+                                                     int64_t hidden, UnitRange units, T* c) {
     for_pairs<T>(units, [&](const PairVector& v) ROTCELL_LAMBDA_INLINE {
       Gates a;
       Row::template load<Cell::kStages - 1>(gates, hidden, v, a);
@@ -218,12 +218,13 @@ struct Sequence {
       for_stages<Cell>([&](auto stage) {
         constexpr int S = decltype(stage)::value;
         for (const RowRun& run : runs_of_product<Cell>(S, H, units)) {
-          if (S == 0 && changed) {
-            multiply_rows(p.changes.seen, call.outputs, s.begin, s.end, run);
-          } else if constexpr (S == 0) {
-            const T* carried = p.out + s.step.token_before * call.outputs;
-            multiply_rows(carried, call.outputs, s.begin, s.carried_end, run);
-            multiply_rows(p.h0, call.outputs, s.carried_end, s.end, run);
+          if constexpr (S == 0) {
+            // Changed states lie together.
+            const T* carried =
+                changed ? p.changes.seen : p.out + s.step.token_before * call.outputs;
+            const int64_t carried_end = changed ? s.end : s.carried_end;
+            multiply_rows(carried, call.outputs, s.begin, carried_end, run);
+            multiply_rows(p.h0, call.outputs, carried_end, s.end, run);
           } else {
             multiply_rows(p.operands, H, s.begin, s.end, run);
           }
@@ -388,7 +389,8 @@ struct Sequence {
     if (!all_units(call.hidden, work.units)) work.barrier->wait();
   }
 
-  static void add_grad_cells(const Backward<T>& p, const RowStep& s, UnitRange units) {
+  __attribute__((noinline)) static void add_grad_cells(const Backward<T>& p, const RowStep& s,
+                                                       UnitRange units) {
     const int64_t H = p.call.hidden;
     for (int64_t row = s.begin; row < s.end; ++row) {
       const T* given = p.grad_cells + (s.step.token + row) * H;

@@ -7,6 +7,9 @@
 #include "cpu/kernels.h"
 #include "cpu/row_step.h"
 
+// The time loops are to be compiled as if this did not happen.
+#define ROTCELL_SELDOM __attribute__((noinline))
+
 namespace rotcell::cpu::ROTCELL_ISA {
 
 template <class T>
@@ -26,7 +29,7 @@ class ChangedStep {
   // The state that the step starts from. h_before(row) [P] is the one that was left, seen [B, P]
   // becomes what the products see of it.
   template <class Before>
-  void enter_h(const Before& h_before, T* seen) const {
+  ROTCELL_SELDOM void enter_h(const Before& h_before, T* seen) const {
     for (int64_t row = step_.begin; row < step_.end; ++row) {
       T* h = p_.h + row * width_;
       T* seen_row = seen + row * width_;
@@ -41,23 +44,23 @@ class ChangedStep {
   }
 
   template <class Before>
-  void enter_c(const Before& c_before) const {
+  ROTCELL_SELDOM void enter_c(const Before& c_before) const {
     for (int64_t row = step_.begin; row < step_.end; ++row) {
       enter(row, c_before(row), p_.c + row * hidden_, units_);
     }
   }
 
   // Zoneout. The new state of this step, [alive rows, width], becomes that of the next.
-  void mix_h(T* h_new) const {
+  ROTCELL_SELDOM void mix_h(T* h_new) const {
     if (p_.what.zoneout_h) mix(p_.zoneout_h, p_.h, h_new);
   }
-  void mix_c(T* c_new) const {
+  ROTCELL_SELDOM void mix_c(T* c_new) const {
     if (p_.what.zoneout_c) mix(p_.zoneout_c, p_.c, c_new);
   }
 
   // And back: of the gradient of the mixed state [B, width] remains that of the new one; that of
   // the old one is put aside. grad_out [N, P] is added before, if it is given.
-  void split_h(T* grad_h, OutputGradient output_gradient, const T* grad_out) const {
+  ROTCELL_SELDOM void split_h(T* grad_h, OutputGradient output_gradient, const T* grad_out) const {
     if (!p_.what.zoneout_h) return;
     if (output_gradient == OutputGradient::kGiven) {
       for (int64_t row = step_.begin; row < step_.end; ++row) {
@@ -67,11 +70,11 @@ class ChangedStep {
     }
     split(p_.zoneout_h, grad_h, p_.grad_h_past);
   }
-  void split_c(T* grad_c) const {
+  ROTCELL_SELDOM void split_c(T* grad_c) const {
     if (p_.what.zoneout_c) split(p_.zoneout_c, grad_c, p_.grad_c_past);
   }
 
-  void clear_grad_seen() const {
+  ROTCELL_SELDOM void clear_grad_seen() const {
     for (int64_t row = step_.begin; row < step_.end; ++row) {
       clear(p_.grad_seen + row * width_, columns_);
     }
@@ -79,7 +82,7 @@ class ChangedStep {
 
   // The gradients of the state that was left. If the cell reads its old output, grad_h [B, P] holds
   // what came past the products.
-  void leave_h(T* grad_h, bool reads_output) const {
+  ROTCELL_SELDOM void leave_h(T* grad_h, bool reads_output) const {
     for (int64_t row = step_.begin; row < step_.end; ++row) {
       T *grad = grad_h + row * width_, *grad_seen = p_.grad_seen + row * width_;
       if (!reads_output || begins_anew_(row)) clear(grad, columns_);
@@ -92,7 +95,7 @@ class ChangedStep {
       if (p_.what.zoneout_h) add(p_.grad_h_past + row * width_, grad, columns_);
     }
   }
-  void leave_c(T* grad_c) const {
+  ROTCELL_SELDOM void leave_c(T* grad_c) const {
     for (int64_t row = step_.begin; row < step_.end; ++row) {
       T* grad = grad_c + row * hidden_;
       if (begins_anew_(row)) {
@@ -154,3 +157,5 @@ class ChangedStep {
 };
 
 }  // namespace rotcell::cpu::ROTCELL_ISA
+
+#undef ROTCELL_SELDOM
