@@ -30,14 +30,17 @@ Launch make_launch(CellIndex cell, cuda::Pass pass, const LayerArguments& argume
                               .steps = steps.count,
                               .number = number_of(arguments.x.dtype()),
                               .projection = arguments.w_hr.defined()};
-  // A CUDA graph would repeat the copy from host memory that is no longer there.
-  const OnlyStepwise only_stepwise = arguments.changes.what().any()  ? OnlyStepwise::kStateChanges
-                                     : memory == Memory::kOfEachStep ? OnlyStepwise::kMemory
-                                     : different_lengths && is_capturing(stream)
-                                         ? OnlyStepwise::kNoTables
-                                         : OnlyStepwise::kNo;
+  // A CUDA graph would repeat the copy from host memory that is no longer there, and nothing may
+  // wait for the device while it is captured.
+  const bool capturing = is_capturing(stream);
+  const OnlyStepwise only_stepwise = arguments.changes.what().any()   ? OnlyStepwise::kStateChanges
+                                     : memory == Memory::kOfEachStep  ? OnlyStepwise::kMemory
+                                     : different_lengths && capturing ? OnlyStepwise::kNoTables
+                                                                      : OnlyStepwise::kNo;
+  const Checking checking = capturing ? Checking::kForbidden : Checking::kAllowed;
   Launch launch{.request = request,
-                .plan = plan_for(request, cuda::device_properties(device.index), only_stepwise),
+                .plan = plan_for(device.index, request, cuda::device_properties(device.index),
+                                 only_stepwise, checking),
                 .stream = stream,
                 .steps = {.count = steps.count,
                           .batch = steps.batch,
