@@ -22,7 +22,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -102,11 +102,11 @@ def tolerance(dtype: torch.dtype) -> float:
 class _RecordingGates(Gates):
     """Gates that keep their preactivations."""
 
-    seen: dict[str, Tensor]
+    recorded: dict[str, Tensor] = field(default_factory=dict)
 
     def affine(self, memory: Tensor, *gates: str) -> tuple[Tensor, ...]:
         found = super().affine(memory, *gates)
-        self.seen.update(zip(gates, found, strict=True))
+        self.recorded.update(zip(gates, found, strict=True))
         return found
 
 
@@ -124,17 +124,20 @@ class _RecordingCell(Cell):
         weights: Weights,
         gates: str = "sigmoid",
         angle_gates: str = "sigmoid",
+        recurrent_dropout: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         w_ih, w_hh, b_ih, b_hh, w_hr = weights
         squash, squash_angles = GATE_FUNCTIONS[gates], GATE_FUNCTIONS[angle_gates]
         hidden_size, from_x = states[-1].shape[-1], F.linear(x, w_ih, b_ih)
-        a = _RecordingGates(self, hidden_size, squash, squash_angles, from_x, w_hh, b_hh, {})
+        a = _RecordingGates(
+            self, hidden_size, squash, squash_angles, from_x, w_hh, b_hh, recurrent_dropout
+        )
         new = self.recurrence.step(a, states, w_hr)
         functions = {
             gate: torch.tanh if meaning == "candidate" else squash
             for gate, meaning in self.recurrence.gates.items()
         } | dict.fromkeys(self.rotation.gates, squash_angles)
-        activations = torch.cat([functions[gate](a.seen[gate]) for gate in self.gates], dim=-1)
+        activations = torch.cat([functions[gate](a.recorded[gate]) for gate in self.gates], dim=-1)
         self._steps.append((activations, *new[1:]))
         return new
 
