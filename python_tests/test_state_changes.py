@@ -118,6 +118,12 @@ def test_threads_that_share_units_agree(kind: Kind, threads: int) -> None:
     assert_all_near(found[0] + found[1], expected[0] + expected[1])
 
 
+def extras(kind: Kind, changes: dict[str, Any], return_cells: bool = False) -> list[Any]:
+    """What the extended overload takes besides, changes by name."""
+    found = [changes.get(name) for name in StateChanges._fields[: 2 + kind.num_states]]
+    return [*found, return_cells] if kind in WITH_MEMORY else found
+
+
 # Resets
 
 
@@ -455,7 +461,7 @@ def test_first_and_second_derivatives(kind: Kind, sizes: list[int] | None) -> No
 
 
 def test_what_is_not_used_changes_no_bit(kind: Kind) -> None:
-    """The op without any of the new arguments, as a program exported before them calls it."""
+    """The plain overload of the op, which knows nothing of it."""
     for batch in (1, 16):  # both layouts of the kernels
         layer = kind.layer(3, 8)
         plain_x = torch.randn(8, batch, 3)
@@ -463,10 +469,10 @@ def test_what_is_not_used_changes_no_bit(kind: Kind) -> None:
         weights = [*layer.parameters(), *([None] if kind.description.can_project else [])]
         states = [torch.zeros(batch, 8)] * kind.num_states
         old = (plain_x.flatten(0, 1), *states, *weights, None, False, 0, 0)
-        plain = kind.op(*old, True)[0]
+        plain = kind.op.default(*old, True)[0]
         assert torch.equal(out.flatten(0, 1), plain)
-        none = [None] * (2 + kind.num_states)
-        assert torch.equal(kind.op(*old, True, *none)[0], plain)
+        nothing = extras(kind, {})
+        assert torch.equal(kind.op.extended(*old, True, *nothing)[0], plain)
         with torch.no_grad():
             inferred = layer(plain_x)[0]
             unused = kind.layer(3, 8, recurrent_dropout=0.5).eval()
@@ -514,10 +520,9 @@ def test_ops_pass_opcheck_with_all_of_it(kind: Kind) -> None:
     case = Case(kind, 3, 4, 5, 6)
     tensors, _ = case.arguments()
     tensors = [None if t is None else t.requires_grad_() for t in tensors]
-    changes = draw(case, 12, "rdhc")[: 2 + kind.num_states]
-    extras = [*changes, True] if kind in WITH_MEMORY else changes
+    changes = extras(kind, draw(case, 12, "rdhc")._asdict(), return_cells=True)
     for save in (False, True):
-        torch.library.opcheck(kind.op.default, (*tensors, None, True, 0, 0, save, *extras))
+        torch.library.opcheck(kind.op.extended, (*tensors, None, True, 0, 0, save, *changes))
 
 
 @pytest.mark.parametrize(
@@ -534,7 +539,7 @@ def test_ops_pass_opcheck_with_all_of_it(kind: Kind) -> None:
 def test_ops_refuse_masks_that_do_not_fit(kind: Kind, name: str, value: Any, text: str) -> None:
     tensors, _ = Case(kind, 3, 4, 5, 6).arguments()
     with pytest.raises(RuntimeError, match=text):
-        kind.op(*tensors, None, False, 0, 0, False, **{name: value})
+        kind.op.extended(*tensors, None, False, 0, 0, False, *extras(kind, {name: value}))
 
 
 @pytest.mark.parametrize("packed", [False, True])

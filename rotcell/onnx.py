@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from .ops import OVERLOADS
 from .reference import CELLS, GATE_FUNCTIONS, Cell, Gates
 
 __all__ = ["translations"]
@@ -35,14 +36,19 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
 
     Packed sequences are refused: ONNX has nothing that they could become.
     """
-    return {getattr(torch.ops.rotcell, c.name).default: _translation(c) for c in CELLS.values()}
+    ops = [
+        (cell, getattr(getattr(torch.ops.rotcell, cell.name), overload))
+        for cell in CELLS.values()
+        for overload in OVERLOADS
+    ]
+    return {op: _translation(cell, op) for cell, op in ops}
 
 
-def _translation(cell: Cell) -> Callable[..., Any]:
-    arguments = getattr(torch.ops.rotcell, cell.name).default._schema.arguments
+def _translation(cell: Cell, op: Any) -> Callable[..., Any]:
+    arguments = op._schema.arguments
 
     def translate(*values: Any) -> list[Any]:
-        given = dict(zip([a.name for a in arguments], values, strict=False))
+        given = dict(zip([a.name for a in arguments], values, strict=True))
         return _scan(cell, [given.pop(f"{state}0") for state in cell.states], **given)
 
     # The exporter tells constants from tensors by the types of the function's parameters.
@@ -51,14 +57,7 @@ def _translation(cell: Cell) -> Callable[..., Any]:
     translate.__name__ = cell.name
     translate.__annotations__ = {a.name: constants.get(str(a.type), _AnyTensor) for a in arguments}
     translate.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                a.name,
-                kind,
-                default=a.default_value if a.has_default_value() else inspect.Parameter.empty,
-            )
-            for a in arguments
-        ]
+        [inspect.Parameter(a.name, kind) for a in arguments]
     )
     return translate
 

@@ -31,6 +31,10 @@ __all__ = ["Padding", "sequence", "use_reference"]
 
 _libraries.load()
 
+#: Of each op: torch handles every argument of a call, used or not, so what few calls use is left to
+#: the second.
+OVERLOADS = ("default", "extended")
+
 #: The ops know gate functions by number.
 _FUNCTION_NUMBERS = {name: number for number, name in enumerate(GATE_FUNCTIONS)}
 _FUNCTION_NAMES = tuple(GATE_FUNCTIONS)
@@ -126,7 +130,8 @@ def sequence(
     compiling = torch.compiler.is_compiling()
     if compiling or torch._C._is_tracing():
         # A trace is for any run, with or without gradients, so it saves nothing for them.
-        out, *rest = ops.forward(*arguments, compiling and needs_gradient, *extras)
+        forward = ops.forward[bool(extras)]
+        out, *rest = forward(*arguments, compiling and needs_gradient, *extras)
         return (out if padding is None else padding.apply(out)), *ops.results(rest, return_cells)
     # The ops are differentiable by themselves, but at every call that takes the dispatcher another
     # way round through Python: below its autograd there is nothing but the kernel.
@@ -135,7 +140,7 @@ def sequence(
             results: tuple[Tensor, ...] = ops.differentiable(padding, extras, *arguments)
             return results
         with torch._C._AutoDispatchBelowAutograd():
-            out, *rest = ops.forward(*arguments, False, *extras)
+            out, *rest = ops.forward[bool(extras)](*arguments, False, *extras)
             kept = rest[: ops.num_states] if is_plain else ops.results(rest, return_cells)
             return (out if padding is None else padding.take(out)), *kept
     except RuntimeError:
@@ -184,7 +189,8 @@ def sequence_with_saved(
     functions = _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates]
     with torch._C._AutoDispatchBelowAutograd():
         extras = ops.extras(changes, False)
-        results = ops.forward(*tensors, batch_sizes, reverse, *functions, True, *extras)
+        forward = ops.forward[bool(extras)]
+        results = forward(*tensors, batch_sizes, reverse, *functions, True, *extras)
     return results[: ops.num_results], results[ops.num_results :]
 
 
@@ -295,9 +301,10 @@ class _Ops(NamedTuple):
     """A cell's ops, and what of their arguments depends on the cell."""
 
     cell: Cell
-    #: The one overload of each op: to look for it at every call takes its time.
-    forward: Any
-    backward: Any
+    #: The overloads of each op, without and with what `extras` gives: to look for one at every
+    #: call takes its time.
+    forward: tuple[Any, Any]
+    backward: tuple[Any, Any]
     #: The forward op as a torch.autograd.Function: takes a padding, what `extras` gives and the
     #: op's arguments before `save`, returns output and states, and the cells if asked for.
     differentiable: Callable[..., Any]
@@ -316,7 +323,7 @@ class _Ops(NamedTuple):
         return 2 + self.num_states
 
     def extras(self, changes: StateChanges, return_cells: bool) -> tuple[Any, ...]:
-        """The forward op's arguments after `save`, which may be left out at their defaults."""
+        """What the extended overload of the forward op takes after `save`; empty if nothing."""
         if not return_cells and all(change is None for change in changes):
             return ()
         has_cells = self.num_states > 1
@@ -330,8 +337,10 @@ class _Ops(NamedTuple):
 def _register(cell: Cell) -> _Ops:
     """Tell torch what it must know of a cell's ops."""
     name = f"rotcell::{cell.name}"
-    forward_op = getattr(torch.ops.rotcell, cell.name).default
-    backward_op = getattr(torch.ops.rotcell, f"{cell.name}_backward").default
+    forward_ops, backward_ops = (
+        tuple(getattr(getattr(torch.ops.rotcell, op), overload) for overload in OVERLOADS)
+        for op in (cell.name, f"{cell.name}_backward")
+    )
     num_states = len(cell.states)
     num_weights = len(Weights._fields) - (0 if cell.can_project else 1)
     num_results = 1 + num_states  # output, last states; saved tensors come after them
@@ -384,8 +393,9 @@ def _register(cell: Cell) -> _Ops:
             return reference_gradients()
         if not ctx.save:
             with torch._C._AutoDispatchBelowAutograd():
-                found = forward_op(*tensors, batch_sizes, *ctx.options, True, *changes)
-                saved = found[num_results:]
+                extras = ops.extras(StateChanges(*changes), False)
+                forward = forward_ops[bool(extras)]
+                saved = forward(*tensors, batch_sizes, *ctx.options, True, *extras)[num_results:]
         try:
             return _kernel_gradients(
                 ops, grads, tensors, batch_sizes, ctx.options, out, saved, needed, changes
@@ -403,7 +413,7 @@ def _register(cell: Cell) -> _Ops:
             ctx: Any, padding: Padding | None, extras: Sequence[Any], *arguments: Any
         ) -> tuple[Tensor, ...]:
             with torch._C._AutoDispatchBelowAutograd():
-                out, *rest = forward_op(*arguments, True, *extras)
+                out, *rest = forward_ops[bool(extras)](*arguments, True, *extras)
                 if padding is not None:
                     out = padding.take(out)
             keep(ctx, arguments, extras, (out, *rest), save=True, padding=padding)
@@ -422,21 +432,23 @@ def _register(cell: Cell) -> _Ops:
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         cells = grads[-1:] if ctx.extras else ()
         found = differentiate(ctx, (*grads[:num_results], *cells), ctx.needs_input_grad)
-        return (*found, *[None] * (5 + num_changes + has_cells))
+        return (*found, *[None] * (5 if ctx.extras is None else 5 + num_changes + has_cells))
 
     def refuse(ctx: Any, *grads: Tensor | None) -> Any:
         raise RuntimeError(
             f"{name}_backward is not differentiable: differentiate {name} twice instead"
         )
 
-    torch.library.register_autograd(name, backward, setup_context=setup_context)
-    torch.library.register_autograd(f"{name}_backward", refuse)
-    torch.library.register_fake(name, _fake_forward(cell))
-    torch.library.register_fake(f"{name}_backward", _fake_backward(cell))
-    _register_flops(cell, forward_op, backward_op)
+    for forward_op, backward_op in zip(forward_ops, backward_ops, strict=True):
+        torch.library.register_autograd(forward_op, backward, setup_context=setup_context)
+        torch.library.register_autograd(backward_op, refuse)
+        torch.library.register_fake(forward_op, _fake_forward(cell, forward_op))
+        torch.library.register_fake(backward_op, _fake_backward(cell))
+    _register_flops(cell, forward_ops[0], backward_ops[0])
     ops = _Ops(
-        cell, forward_op, backward_op, SequenceFunction.apply, num_states, num_weights, num_results
-    )
+        cell, forward_ops, backward_ops, SequenceFunction.apply, num_states, num_weights,
+        num_results,
+    )  # fmt: skip
     return ops
 
 
@@ -452,11 +464,14 @@ def _kernel_gradients(
     changes: Sequence[Tensor | None] = (),
 ) -> tuple[Tensor | None, ...]:
     """Gradients of the tensors that need them, given those of output, last states and cells."""
-    extras = (*changes, *grads[ops.num_results :])  # that of the cells, if they were returned
+    extras: tuple[Tensor | None, ...] = ()
+    if changes:
+        cells = grads[ops.num_results :] or (None,)  # that of the cells, if they were returned
+        extras = (*changes, *(cells if ops.num_states > 1 else ()))
     first_bias = 1 + ops.num_states + Weights._fields.index("b_ih")
     without_biases = (*tensors[:first_bias], *tensors[first_bias + 2 :])
     with torch._C._AutoDispatchBelowAutograd():
-        found = ops.backward(
+        found = ops.backward[bool(extras)](
             *grads[: ops.num_results], *without_biases, batch_sizes, *options, out, *saved,
             needed[0], any(needed[1 + ops.num_states :]), *extras,
         )  # fmt: skip
@@ -505,25 +520,21 @@ def _reference_gradients(
     return tuple(next(found) if n else None for n in needed)
 
 
-def _schema(op: str) -> Any:
-    return getattr(torch.ops.rotcell, op).default._schema
-
-
 def _positions_of_needs(cell: Cell) -> slice:
     """Where a backward op's arguments tell which gradients are needed."""
-    names = [a.name for a in _schema(f"{cell.name}_backward").arguments]
+    schema = getattr(torch.ops.rotcell, f"{cell.name}_backward").default._schema
+    names = [a.name for a in schema.arguments]
     return slice(names.index("needs_grad_x"), names.index("needs_grad_weights") + 1)
 
 
-def _fake_forward(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
+def _fake_forward(cell: Cell, op: Any) -> Callable[..., tuple[Tensor, ...]]:
     num_states = len(cell.states)
-    position = {a.name: k for k, a in enumerate(_schema(cell.name).arguments)}
+    names = [a.name for a in op._schema.arguments]
 
     def fake(*arguments: Any) -> tuple[Tensor, ...]:
         x, *rest = arguments
-        states, w_hh, save = rest[:num_states], rest[num_states + 1], arguments[position["save"]]
-        # Arguments at their defaults may be left out.
-        keep_cells = save or any(arguments[position.get("return_cells", len(position)) :])
+        states, w_hh, save = rest[:num_states], rest[num_states + 1], arguments[names.index("save")]
+        keep_cells = save or (names[-1] == "return_cells" and arguments[-1])
         tokens = x.shape[0]
         # Gates and, of each state but the output, every step's value; in the type of the kernel.
         widths = [w_hh.shape[0], *(s.shape[1] for s in states[1:])]

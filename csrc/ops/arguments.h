@@ -39,9 +39,9 @@ struct LayerArguments {
 };
 
 struct ForwardArguments : LayerArguments {
-  Tensor b_ih, b_hh;  // [G]
-  bool save;          // what backward needs
-  bool return_cells;  // a result of its own, also without backward
+  Tensor b_ih, b_hh;          // [G]
+  bool save;                  // what backward needs
+  bool return_cells = false;  // a result of its own, also without backward
 };
 
 // `gates` and `cells` are what backward needs; empty unless they were asked for.

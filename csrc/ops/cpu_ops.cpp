@@ -257,8 +257,10 @@ BackwardResult cpu_backward(CellIndex cell, const BackwardArguments& a) {
 const AtLoad registration([] {
   Library library = Library::that_defines();
   for (const CellDescription& cell : kCells) {
-    library.define(forward_schema(cell));
-    library.define(backward_schema(cell));
+    for (const Overload overload : {Overload::kPlain, Overload::kExtended}) {
+      library.define(forward_schema(cell, overload));
+      library.define(backward_schema(cell, overload));
+    }
   }
   implement_ops<cpu_forward, cpu_backward>("CPU");
 });
