@@ -58,21 +58,25 @@ namespace simt = rotcell::simt;
 // While it lives, the ops on CPU tensors are the CUDA ones.
 TorchLibraryHandle installed = nullptr;
 
-template <rotcell::CellIndex... CELLS>
+template <ops::Overload overload, rotcell::CellIndex... CELLS>
 void install_cells(std::integer_sequence<rotcell::CellIndex, CELLS...>) {
   const auto implement = [](const std::string& name, ops::BoxedFunction function) {
     ROTCELL_SHIM(torch_library_impl, installed, name.c_str(), function, TORCH_ABI_VERSION);
   };
-  (implement(rotcell::kCells[CELLS].name, ops::detail::boxed_forward<CELLS, gpu::forward>), ...);
-  (implement(std::string(rotcell::kCells[CELLS].name) + "_backward",
-             ops::detail::boxed_backward<CELLS, gpu::backward>),
+  (implement(ops::forward_name(rotcell::kCells[CELLS], overload),
+             ops::detail::boxed_forward<CELLS, overload, gpu::forward>),
+   ...);
+  (implement(ops::backward_name(rotcell::kCells[CELLS], overload),
+             ops::detail::boxed_backward<CELLS, overload, gpu::backward>),
    ...);
 }
 
 void install() {
   if (installed) return;
   ROTCELL_SHIM(aoti_torch_library_init_impl, "rotcell", "CPU", __FILE__, __LINE__, &installed);
-  install_cells(std::make_integer_sequence<rotcell::CellIndex, rotcell::Cells::kCount>{});
+  const std::make_integer_sequence<rotcell::CellIndex, rotcell::Cells::kCount> cells;
+  install_cells<ops::Overload::kPlain>(cells);
+  install_cells<ops::Overload::kExtended>(cells);
 }
 
 void uninstall() {
