@@ -34,6 +34,7 @@ struct PairOrder {
     return 2 * before;
   }
   static constexpr int kAnglePlace = 2 * gates();
+  static constexpr int kGroupRows = kPairs * kRows;
 
   // The row of the weights, in torch's order, at a place of a pair; negative if it does not exist.
   static int64_t weight_row(int64_t pair, int place, int64_t hidden) {
@@ -78,7 +79,7 @@ struct BatchSequence {
     for_stages<Cell>([&](auto stage) {
       using Order = PairOrder<Cell, stage()>;
       const int64_t rows = pairs_of(w.hidden) * Order::kRows;
-      constexpr int64_t kGroup = int64_t{Order::kPairs} * Order::kRows;
+      constexpr int64_t kGroup = Order::kGroupRows;
       for (int64_t group = 0; group < rows; group += kGroup) {
         const int64_t group_end = group + kGroup < rows ? group + kGroup : rows;
         for (int64_t tile = group; tile < group_end; tile += kTileRows) {
@@ -181,6 +182,15 @@ struct BatchSequence {
     load_lanes(initial + s.carried_end * width, width, width, {carried, s.end - s.begin}, block);
   }
 
+  static constexpr int64_t most_group_rows() {
+    int64_t most = 0;
+    for_stages<Cell>([&](auto stage) {
+      constexpr int64_t kRows = PairOrder<Cell, decltype(stage)::value>::kGroupRows;
+      if (kRows > most) most = kRows;
+    });
+    return most;
+  }
+
   struct ForwardBlocks {
     Block<T> x, h, new_h, operands, c;
     Block<T> tile;     // preactivations of a few pairs
@@ -193,7 +203,7 @@ struct BatchSequence {
           new_h(units),
           operands(Cell::kStages > 1 ? units : 0),
           c(Cell::kHasMemory ? units : 0),
-          tile(kTileRows * kTileRows),
+          tile(most_group_rows()),
           waiting(Cell::kStages > 1 ? Cell::kGateCount * units : 0),
           gates(call.keep == Keep::kForBackward ? Rows::count(call.hidden) : 0) {}
   };
@@ -202,7 +212,8 @@ struct BatchSequence {
     const Call& call = p.call;
     const int64_t H = call.hidden, I = call.inputs, G = Rows::count(H);
     const bool kept = call.keep == Keep::kForBackward;
-    ForwardBlocks b(call, 2 * pairs_of(H));
+    const int64_t units = 2 * pairs_of(H);
+    ForwardBlocks b(call, units);
     T* h = b.h.row(0);
     T* new_h = b.new_h.row(0);
     for (int64_t position = p.chunk.begin; position < p.chunk.end; ++position) {
@@ -238,12 +249,16 @@ struct BatchSequence {
           const int64_t count = pairs - first < Order::kPairs ? pairs - first : Order::kPairs;
           weights = multiply_block<T, TileStart::kBias>(weights, count * Order::kRows, x, memory,
                                                         b.tile.row(0));
+          // In two loops: the chain of all that a pair needs is too long for the processor to begin
+          // the next pair before its end.
           with_gate_function(call.functions.gates, [&](auto function) {
             for (int64_t i = 0; i < count; ++i) {
-              forward_pair<S, function()>(call, b, b.tile.row(i * Order::kRows), 2 * (first + i), h,
-                                          results);
+              activate_pair<S, function()>(call, b, b.tile.row(i * Order::kRows), 2 * (first + i));
             }
           });
+          for (int64_t i = 0; i < count; ++i) {
+            forward_pair<S>(b, b.tile.row(i * Order::kRows), 2 * (first + i), units, h, results);
+          }
         }
       });
       std::swap(h, new_h);
@@ -266,9 +281,20 @@ struct BatchSequence {
     }
   }
 
+  // Where the gates of a pair lie that stage S uses: in the tile of their product, or waiting.
+  template <int S, int GATE>
+  static ROTCELL_INLINE T* gate_units(ForwardBlocks& b, T* tile, int64_t unit, int64_t units) {
+    if constexpr (Cell::product(GATE) == S) {
+      return tile + PairOrder<Cell, S>::place(GATE) * BR;
+    } else {
+      return b.waiting.row(GATE * units + unit);
+    }
+  }
+
+  // Preactivations of a pair become activations, where they lie.
   template <int S, GateFunction FUNCTION>
-  static ROTCELL_INLINE void forward_pair(const Call& call, ForwardBlocks& b, T* tile, int64_t unit,
-                                          const T* h, T* results) {
+  static ROTCELL_INLINE void activate_pair(const Call& call, ForwardBlocks& b, T* tile,
+                                           int64_t unit) {
     using Order = PairOrder<Cell, S>;
     const int64_t H = call.hidden, units = 2 * pairs_of(H);
     const bool whole = unit + 1 < H, kept = call.keep == Keep::kForBackward;
@@ -277,21 +303,43 @@ struct BatchSequence {
       Gates a;
       for_gates<Cell>([&](auto gate) ROTCELL_LAMBDA_INLINE {
         constexpr int kGate = decltype(gate)::value;
-        if constexpr (Cell::product(kGate) == S) {
-          const P made = load_units(tile, Order::place(kGate), v);
-          if constexpr (Cell::stage(kGate) == S) {
-            a[kGate] = made;
-          } else {
-            store_units(b.waiting.row(kGate * units), unit, v, made);
-          }
-        } else if constexpr (Cell::stage(kGate) == S) {
-          a[kGate] = load_units(b.waiting.row(kGate * units), unit, v);
+        if constexpr (Cell::stage(kGate) == S) {
+          a[kGate] = load_units(gate_units<S, kGate>(b, tile, unit, units), 0, v);
+        } else if constexpr (Cell::product(kGate) == S) {
+          store_units(b.waiting.row(kGate * units + unit), 0, v,
+                      load_units(tile, Order::place(kGate), v));
         }
       });
       if constexpr (stage_turns<Cell, S>) {
         a.turns = load(tile + Order::kAnglePlace * BR + v * L);
       }
       activate<Cell, S, Math>({FUNCTION, call.functions.angles}, a);
+      for_stage_gates<Cell, S>([&](auto gate) ROTCELL_LAMBDA_INLINE {
+        constexpr int kGate = decltype(gate)::value;
+        store_units(gate_units<S, kGate>(b, tile, unit, units), 0, v, a[kGate]);
+        if (kept) store_existing(b.gates.row(Rows::offset(kGate, H)), unit, v, a[kGate], whole);
+      });
+      if constexpr (stage_turns<Cell, S>) {
+        store(tile + Order::kAnglePlace * BR + v * L, a.turns);
+        if (kept && whole) store(b.gates.row(Rows::angles(H) + unit / 2) + v * L, a.turns);
+      }
+    }
+  }
+
+  // What the activations of a pair make of its memory, and the result of the stage.
+  template <int S>
+  static ROTCELL_INLINE void forward_pair(ForwardBlocks& b, T* tile, int64_t unit, int64_t units,
+                                          const T* h, T* results) {
+#pragma GCC unroll 1
+    for (int v = 0; v < kBlockVectors; ++v) {
+      Gates a;
+      for_stage_gates<Cell, S>([&](auto gate) ROTCELL_LAMBDA_INLINE {
+        constexpr int kGate = decltype(gate)::value;
+        a[kGate] = load_units(gate_units<S, kGate>(b, tile, unit, units), 0, v);
+      });
+      if constexpr (stage_turns<Cell, S>) {
+        a.turns = load(tile + PairOrder<Cell, S>::kAnglePlace * BR + v * L);
+      }
       P h_before{}, c{};
       if constexpr (Cell::kReadsOutput) h_before = load_units(h, unit, v);
       if constexpr (Cell::kHasMemory && S == kLast) {
@@ -299,14 +347,6 @@ struct BatchSequence {
         store_units(b.c.row(0), unit, v, c);
       }
       store_units(results, unit, v, Cell::template result<Math>(Stage<S>{}, a, h_before, c));
-      if (kept) {
-        for_stage_gates<Cell, S>([&](auto gate) ROTCELL_LAMBDA_INLINE {
-          store_existing(b.gates.row(Rows::offset(gate, H)), unit, v, a[gate], whole);
-        });
-        if constexpr (stage_turns<Cell, S>) {
-          if (whole) store(b.gates.row(Rows::angles(H) + unit / 2) + v * L, a.turns);
-        }
-      }
     }
   }
 

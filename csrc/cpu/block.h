@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <type_traits>
 
 #include "cpu/simd.h"
 
 namespace rotcell::cpu::ROTCELL_ISA {
 
-constexpr int kBlockVectors = 2;
+// With 32 registers and long vectors a single one: two threads have a block each of a batch of 32.
+constexpr int kBlockVectors = kVectorBytes == 64 ? 1 : 2;
 template <class T>
 constexpr int kBlockRows = kBlockVectors * kLanes<T>;
 
@@ -145,8 +147,17 @@ void keep_other_lanes(T* block, const T* before, int64_t count, int64_t alive) {
 
 // ---- Products with a block: a register tile of up to kTileRows rows of weights.
 
-constexpr int kTileRows = 6;
-static_assert(kTileRows * kBlockVectors + kBlockVectors + 1 <= 16 || kVectorRegisters > 16);
+constexpr int kTileRows = 12 / kBlockVectors;
+static_assert(kTileRows * kBlockVectors + kBlockVectors + 1 <= kVectorRegisters);
+
+// body(height as a constant of the compiler) for a tile of so many rows.
+template <int ROWS = kTileRows, class Body>
+ROTCELL_INLINE void with_tile_rows(int rows, const Body& body) {
+  if constexpr (ROWS > 1) {
+    if (rows < ROWS) return with_tile_rows<ROWS - 1>(rows, body);
+  }
+  body(std::integral_constant<int, ROWS>{});
+}
 
 enum class TileStart {
   kBias,  // the weights begin with a bias for each row
@@ -174,7 +185,7 @@ __attribute__((noinline)) void multiply_block_tile(const T* weights, Operand<T> 
 ) {
   constexpr int L = kLanes<T>, BR = kBlockRows<T>;
   Vec<T> sum[ROWS][kBlockVectors];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kBlockVectors; ++v) {
@@ -196,7 +207,7 @@ __attribute__((noinline)) void multiply_block_tile(const T* weights, Operand<T> 
       Vec<T> x[kBlockVectors];
 #pragma GCC unroll 4
       for (int v = 0; v < kBlockVectors; ++v) x[v] = load(element + v * L);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int r = 0; r < ROWS; ++r) {
         const Vec<T> w = broadcast(weights[r]);
 #pragma GCC unroll 4
@@ -206,7 +217,7 @@ __attribute__((noinline)) void multiply_block_tile(const T* weights, Operand<T> 
       element += BR;
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kBlockVectors; ++v) store(result + r * BR + v * L, sum[r][v]);
@@ -221,25 +232,9 @@ const T* multiply_block(const T* weights, int64_t rows, Operand<T> first, Operan
   for (int64_t row = 0; row < rows; row += kTileRows) {
     const int here = static_cast<int>(rows - row < kTileRows ? rows - row : kTileRows);
     T* target = result + row * kBlockRows<T>;
-    switch (here) {
-      case 6:
-        multiply_block_tile<T, 6, START>(weights, first, second, target);
-        break;
-      case 5:
-        multiply_block_tile<T, 5, START>(weights, first, second, target);
-        break;
-      case 4:
-        multiply_block_tile<T, 4, START>(weights, first, second, target);
-        break;
-      case 3:
-        multiply_block_tile<T, 3, START>(weights, first, second, target);
-        break;
-      case 2:
-        multiply_block_tile<T, 2, START>(weights, first, second, target);
-        break;
-      default:
-        multiply_block_tile<T, 1, START>(weights, first, second, target);
-    }
+    with_tile_rows(here, [&](auto height) {
+      multiply_block_tile<T, height(), START>(weights, first, second, target);
+    });
     weights += tile_elements<T>(here, depth, START);
   }
   return weights;
@@ -254,7 +249,7 @@ __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stri
                                               T* gradient) {
   constexpr int L = kLanes<T>, BR = kBlockRows<T>;
   Vec<T> sum[ROWS][VECTORS];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v) sum[r][v] = load(gradient + r * width + v * L);
@@ -265,7 +260,7 @@ __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stri
       Vec<T> factor[VECTORS];
 #pragma GCC unroll 4
       for (int v = 0; v < VECTORS; ++v) factor[v] = load(factors + v * L);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int r = 0; r < ROWS; ++r) {
         const Vec<T> grad = broadcast(grads[r * BR + lane]);
 #pragma GCC unroll 4
@@ -273,7 +268,7 @@ __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stri
       }
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v) store(gradient + r * width + v * L, sum[r][v]);
@@ -287,25 +282,10 @@ void add_outer_columns(const T* grads, int64_t block_stride, int64_t rows, const
   for (int64_t row = 0; row < rows; row += kTileRows) {
     const T* d = grads + row * BR;
     T* target = gradient + row * width;
-    switch (rows - row < kTileRows ? rows - row : kTileRows) {
-      case 6:
-        add_outer_tile<T, 6, VECTORS>(d, block_stride, factors, blocks, width, target);
-        break;
-      case 5:
-        add_outer_tile<T, 5, VECTORS>(d, block_stride, factors, blocks, width, target);
-        break;
-      case 4:
-        add_outer_tile<T, 4, VECTORS>(d, block_stride, factors, blocks, width, target);
-        break;
-      case 3:
-        add_outer_tile<T, 3, VECTORS>(d, block_stride, factors, blocks, width, target);
-        break;
-      case 2:
-        add_outer_tile<T, 2, VECTORS>(d, block_stride, factors, blocks, width, target);
-        break;
-      default:
-        add_outer_tile<T, 1, VECTORS>(d, block_stride, factors, blocks, width, target);
-    }
+    with_tile_rows(
+        static_cast<int>(rows - row < kTileRows ? rows - row : kTileRows), [&](auto height) {
+          add_outer_tile<T, height(), VECTORS>(d, block_stride, factors, blocks, width, target);
+        });
   }
 }
 
