@@ -82,11 +82,12 @@ struct BatchSequence {
       constexpr int64_t kGroup = Order::kGroupRows;
       for (int64_t group = 0; group < rows; group += kGroup) {
         const int64_t group_end = group + kGroup < rows ? group + kGroup : rows;
-        for (int64_t tile = group; tile < group_end; tile += kTileRows) {
-          const int64_t height = group_end - tile < kTileRows ? group_end - tile : kTileRows;
+        const TileCut cut{group_end - group};
+        for (int64_t tile = 0; tile < cut.tiles; ++tile) {
+          const int64_t height = cut.height(tile), first = group + cut.begin(tile);
           for (int64_t r = 0; r < height; ++r) {
-            const int place = static_cast<int>((tile + r) % Order::kRows);
-            const int64_t row = Order::weight_row((tile + r) / Order::kRows, place, w.hidden);
+            const int place = static_cast<int>((first + r) % Order::kRows);
+            const int64_t row = Order::weight_row((first + r) / Order::kRows, place, w.hidden);
             T* target = packed + r;
             const bool no_turn = Order::kHasAngle && place == Order::kAnglePlace;
             *target = row >= 0 ? bias[row] : no_turn ? -static_cast<T>(__builtin_inf()) : T(0);
@@ -111,10 +112,11 @@ struct BatchSequence {
 
   static void pack_backward(const RecurrentWeights<T>& w, T* packed) {
     const auto pack_columns = [&](const T* weights, int64_t columns, const auto& for_rows) {
-      for (int64_t tile = 0; tile < columns; tile += kTileRows) {
-        const int64_t width = columns - tile < kTileRows ? columns - tile : kTileRows;
+      const TileCut cut{columns};
+      for (int64_t tile = 0; tile < cut.tiles; ++tile) {
+        const int64_t first = cut.begin(tile), width = cut.height(tile);
         for_rows([&](int64_t row) {
-          for (int64_t c = 0; c < width; ++c) *packed++ = weights[row * columns + tile + c];
+          for (int64_t c = 0; c < width; ++c) *packed++ = weights[row * columns + first + c];
         });
       }
     };
@@ -236,6 +238,16 @@ struct BatchSequence {
         }
       }
       load_lanes(p.x + (token - p.chunk.first_token) * I, I, I, lanes(s), b.x.row(0));
+      if (position + 1 < p.chunk.end) {
+        const RowStep next(call.steps, rows, position + 1);
+        prefetch(p.x + (next.step.token + next.begin - p.chunk.first_token) * I,
+                 (next.end - next.begin) * I);
+      }
+      prefetch(p.out + token * H, (s.end - s.begin) * H);
+      if (kept) {
+        prefetch(p.gates + token * G, (s.end - s.begin) * G);
+        if constexpr (Cell::kHasMemory) prefetch(p.cells + token * H, (s.end - s.begin) * H);
+      }
 
       const T* weights = p.weights;
       for_stages<Cell>([&](auto stage) {
@@ -427,6 +439,8 @@ struct BatchSequence {
         }
       }
 
+      if (position > p.chunk.begin) prefetch_back(p, RowStep(call.steps, rows, position - 1));
+
       T* grads = b.grad_gates.row(factors.blocks * G);
       const T* weights = p.recurrent;
       const T* weights_of_stage[Cell::kStages];
@@ -474,6 +488,22 @@ struct BatchSequence {
     store_lanes(b.grad_h.row(0), H, all, p.grad_h + rows.begin * H, H);
     if constexpr (Cell::kHasMemory) {
       store_lanes(b.grad_c.row(0), H, all, p.grad_c + rows.begin * H, H);
+    }
+  }
+
+  // What the way back reads and writes of a step.
+  static void prefetch_back(const Backward<T>& p, const RowStep& s) {
+    const int64_t H = p.call.hidden, I = p.call.inputs, G = Rows::count(H);
+    const int64_t token = s.step.token + s.begin, alive = s.end - s.begin;
+    prefetch(p.gates + token * G, alive * G);
+    if constexpr (Cell::kHasMemory) {
+      prefetch(p.cells + (s.step.token_before + s.begin) * H, (s.carried_end - s.begin) * H);
+    }
+    if (p.output_gradient == OutputGradient::kGiven) prefetch(p.grad_out + token * H, alive * H);
+    if (p.input_gradient == InputGradient::kByStep) prefetch(p.grad_x + token * I, alive * I);
+    if (p.weight_gradient == WeightGradient::kBySlot) {
+      prefetch(p.x + token * I, alive * I);
+      prefetch(p.out + (s.step.token_before + s.begin) * H, (s.carried_end - s.begin) * H);
     }
   }
 
@@ -556,8 +586,8 @@ struct BatchSequence {
           std::memset(static_cast<void*>(target), 0, factors.width * sizeof(T));
           continue;
         }
-        std::memcpy(target, p.x + (s.step.token + row) * I, I * sizeof(T));
-        if (product == 0) std::memcpy(target + I, s.before(p.out, p.h0, row, H), H * sizeof(T));
+        copy_row(p.x + (s.step.token + row) * I, I, target);
+        if (product == 0) copy_row(s.before(p.out, p.h0, row, H), H, target + I);
         target[I + H] = T(1);
       }
     }

@@ -51,6 +51,14 @@ ROTCELL_INLINE int64_t lanes_of_vector(const Lanes& lanes, int vector) {
   return lanes.end - vector * kLanes<T>;
 }
 
+// Asks for elements that will be loaded or stored after a product, into the second-level cache. The
+// rows of a block lie one behind the other in memory.
+template <class T>
+ROTCELL_INLINE void prefetch(const T* elements, int64_t count) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+  for (int64_t i = 0; i < count; i += kLine) __builtin_prefetch(elements + i, 0, 2);
+}
+
 // Columns of `lanes.count()` rows, `stride` apart, into these lanes of a block; the others stay.
 template <class T>
 void load_lanes(const T* rows, int64_t stride, int64_t columns, const Lanes& lanes, T* block) {
@@ -132,6 +140,15 @@ void store_lanes(const T* block, int64_t columns, const Lanes& lanes, T* rows, i
   }
 }
 
+// A row of a few vectors: faster than memcpy, which must find out how long it is.
+template <class T>
+ROTCELL_INLINE void copy_row(const T* from, int64_t count, T* to) {
+  constexpr int L = kLanes<T>;
+  int64_t i = 0;
+  for (; i + L <= count; i += L) store(to + i, load(from + i));
+  store_first(to + i, load_first(from + i, count - i), count - i);
+}
+
 // All lanes of `block` but the first `alive` take the values of `before`.
 template <class T>
 void keep_other_lanes(T* block, const T* before, int64_t count, int64_t alive) {
@@ -149,6 +166,18 @@ void keep_other_lanes(T* block, const T* before, int64_t count, int64_t alive) {
 
 constexpr int kTileRows = 12 / kBlockVectors;
 static_assert(kTileRows * kBlockVectors + kBlockVectors + 1 <= kVectorRegisters);
+
+// How rows are cut into tiles: about equally high, because a low tile has too few sums to hide the
+// time that a multiplication takes.
+struct TileCut {
+  int64_t rows;
+  int64_t tiles = (rows + kTileRows - 1) / kTileRows;
+
+  constexpr int64_t begin(int64_t tile) const { return rows * tile / tiles; }
+  constexpr int height(int64_t tile) const {
+    return static_cast<int>(begin(tile + 1) - begin(tile));
+  }
+};
 
 // body(height as a constant of the compiler) for a tile of so many rows.
 template <int ROWS = kTileRows, class Body>
@@ -229,13 +258,13 @@ template <class T, TileStart START>
 const T* multiply_block(const T* weights, int64_t rows, Operand<T> first, Operand<T> second,
                         T* result) {
   const int64_t depth = first.depth + second.depth;
-  for (int64_t row = 0; row < rows; row += kTileRows) {
-    const int here = static_cast<int>(rows - row < kTileRows ? rows - row : kTileRows);
-    T* target = result + row * kBlockRows<T>;
-    with_tile_rows(here, [&](auto height) {
+  const TileCut cut{rows};
+  for (int64_t tile = 0; tile < cut.tiles; ++tile) {
+    T* target = result + cut.begin(tile) * kBlockRows<T>;
+    with_tile_rows(cut.height(tile), [&](auto height) {
       multiply_block_tile<T, height(), START>(weights, first, second, target);
     });
-    weights += tile_elements<T>(here, depth, START);
+    weights += tile_elements<T>(cut.height(tile), depth, START);
   }
   return weights;
 }
@@ -278,14 +307,13 @@ __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stri
 template <class T, int VECTORS>
 void add_outer_columns(const T* grads, int64_t block_stride, int64_t rows, const T* factors,
                        int64_t blocks, int64_t width, T* gradient) {
-  constexpr int BR = kBlockRows<T>;
-  for (int64_t row = 0; row < rows; row += kTileRows) {
-    const T* d = grads + row * BR;
-    T* target = gradient + row * width;
-    with_tile_rows(
-        static_cast<int>(rows - row < kTileRows ? rows - row : kTileRows), [&](auto height) {
-          add_outer_tile<T, height(), VECTORS>(d, block_stride, factors, blocks, width, target);
-        });
+  const TileCut cut{rows};
+  for (int64_t tile = 0; tile < cut.tiles; ++tile) {
+    const int64_t row = cut.begin(tile);
+    with_tile_rows(cut.height(tile), [&](auto height) {
+      add_outer_tile<T, height(), VECTORS>(grads + row * kBlockRows<T>, block_stride, factors,
+                                           blocks, width, gradient + row * width);
+    });
   }
 }
 
