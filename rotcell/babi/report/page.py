@@ -175,7 +175,7 @@ def _claims(summaries: Sequence[Summary]) -> Section:
         "What of the paper holds",
         [
             " ".join(does_rotation_help(by_name)),
-            f"From {runs} runs, {duration(seconds)} of computing by one processor core.",
+            f"From {runs} runs, {duration(seconds)} by the clock, added up; machines were shared.",
         ],
         [(claims_table(by_name), CLAIMS_LEGEND)],
     )
@@ -226,7 +226,7 @@ def _state(summary: Summary) -> list[str]:
     """Where the experiment stands, in sentences."""
     done = summary.results
     took = duration(sum(result.seconds for result in done))
-    computed = f" ({took} of computing)" if done else ""
+    computed = f" ({took} by the clock, added up)" if done else ""
     said = [f"{len(done)} of {len(summary.planned)} runs are done{computed}; data: {summary.data}."]
     run = summary.planned[0]
     usual = RunSettings(
