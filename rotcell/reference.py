@@ -23,12 +23,10 @@ from torch import Tensor
 __all__ = [
     "CELLS",
     "GATE_FUNCTIONS",
-    "UNCHANGED",
     "Cell",
     "Gates",
     "Recurrence",
     "Rotation",
-    "StateChanges",
     "Weights",
     "hard_sigmoid",
     "rotate",
