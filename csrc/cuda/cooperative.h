@@ -1,6 +1,6 @@
-// What the cooperative kernels share. A block has the weights of its units on chip and works on all
-// rows of the batch, 16 at a time; what other blocks made of a step is read from global memory
-// after a grid barrier.
+// What the cooperative kernels share. A block has the weights of its units on chip and works on its
+// tiles of the batch, 16 rows each, at best on one; what the blocks with the other units made of a
+// tile is read from global memory when they have signalled it.
 #pragma once
 
 #include "cells/steps.h"
@@ -15,8 +15,23 @@ namespace rotcell::cuda {
 template <class Params, class Product>
 struct Cooperative {
   Params params;
-  int units;  // of a block, an even number
+  int units;        // of a block, an even number
+  int unit_groups;  // blocks that share out the units
+  int tile_groups;  // such groups of blocks; they share out the tiles
   SharedLayout<typename Product::Matrix> layout;
+};
+
+// Which part of the units and of the tiles a block has.
+struct GridPlace {
+  int unit_group;
+  int tile_group;
+  int tile_groups;
+
+  template <class Params, class Product>
+  explicit ROTCELL_DEVICE GridPlace(const Cooperative<Params, Product>& cooperative)
+      : unit_group(static_cast<int>(blockIdx.x) % cooperative.unit_groups),
+        tile_group(static_cast<int>(blockIdx.x) / cooperative.unit_groups),
+        tile_groups(cooperative.tile_groups) {}
 };
 
 template <class T>
@@ -45,31 +60,65 @@ struct UnitGroup {
   ROTCELL_DEVICE int unit(int place) const { return first + place < hidden ? first + place : -1; }
 };
 
-// A row of the batch and a pair of units, which always fall to the same thread.
+// The pair of units and the row of a tile that a thread works on, in every tile and step: what it
+// wrote itself it can read without waiting for anybody.
 struct CooperativeItem {
   int row_in_tile;
-  int64_t row;
   PairOfUnits units;        // in the layer
   PairOfUnits block_units;  // in the block
+  bool exists;
+
+  explicit ROTCELL_DEVICE CooperativeItem(const UnitGroup& group) {
+    const int pairs = group.units / 2, thread = static_cast<int>(threadIdx.x);
+    const int unit = thread % pairs * 2;
+    row_in_tile = thread / pairs;
+    units = {group.first + unit, group.hidden};
+    block_units = {unit, group.units};
+    exists = row_in_tile < Tiles::kCooperativeRows && units.unit < group.hidden;
+  }
 };
 
-// body(item) for the block's pairs of units of the rows from first_row on, at most 16.
-template <class Body>
-ROTCELL_DEVICE void for_items(const UnitGroup& group, int64_t first_row, int64_t rows, Body body) {
-  const int pairs = group.units / 2;
-  const int count = static_cast<int>(
-      rows - first_row < Tiles::kCooperativeRows ? rows - first_row : Tiles::kCooperativeRows);
-  for (int i = static_cast<int>(threadIdx.x); i < count * pairs;
-       i += static_cast<int>(blockDim.x)) {
-    const int row_in_tile = i / pairs, unit = i % pairs * 2;
-    if (group.first + unit < group.hidden) {
-      body(CooperativeItem{row_in_tile,
-                           first_row + row_in_tile,
-                           {group.first + unit, group.hidden},
-                           {unit, group.units}});
-    }
+// How the blocks that share out a tile's units wait for each other. Rows of different tiles do not
+// depend on each other, so every tile has a counter of its own. A pass is one stage of one step;
+// every block signals the end of every pass of a tile, and before it reads what the others wrote it
+// waits until all have signalled all passes before.
+class TileSignals {
+ public:
+  // begins_late: whether tiles without rows come before those with rows, as the steps go.
+  ROTCELL_DEVICE TileSignals(uint64_t* counters, int blocks, bool begins_late)
+      : counters_(counters), blocks_(static_cast<uint64_t>(blocks)), begins_late_(begins_late) {}
+
+  // Until all blocks have ended the passes before. All threads of the block take part.
+  ROTCELL_DEVICE void wait(int64_t tile) const {
+    if (threadIdx.x == 0) wait_for_signals(counter(tile), passes_ * blocks_);
+    block_barrier();
   }
-}
+
+  // Everything that others may read has been written. All threads of the block take part.
+  ROTCELL_DEVICE void finish(int64_t tile) const {
+    block_barrier();
+    if (threadIdx.x == 0) signal(counter(tile));
+  }
+
+  // A pass without rows. If they have ended nobody will wait again, and a signal ahead of the
+  // others would be taken for one of theirs. If they have not begun, nobody waits before all have
+  // signalled as often.
+  ROTCELL_DEVICE void skip(int64_t tile) const {
+    if (begins_late_ && threadIdx.x == 0) signal(counter(tile));
+  }
+
+  ROTCELL_DEVICE void next_pass() { ++passes_; }
+
+ private:
+  ROTCELL_DEVICE uint64_t* counter(int64_t tile) const {
+    return counters_ + tile * Tiles::kSignalStride;
+  }
+
+  uint64_t* counters_;
+  uint64_t blocks_;
+  bool begins_late_;
+  uint64_t passes_ = 0;
+};
 
 template <class A>
 ROTCELL_DEVICE A sum_of_slices(const A* first, int slices, int stride) {
@@ -130,10 +179,13 @@ ROTCELL_DEVICE Pair<typename Product::A> block_results(const typename Product::M
       0, [&](int64_t place) { return staged_result(matrix, results, item, place); });
 }
 
-// body(first row) for the tiles of a step's rows.
+// body(tile, first row) for the block's tiles of the batch.
 template <class Body>
-ROTCELL_DEVICE void for_tiles(int64_t rows, Body body) {
-  for (int64_t tile = 0; tile < rows; tile += Tiles::kCooperativeRows) body(tile);
+ROTCELL_DEVICE void for_tiles(const GridPlace& place, int64_t batch, Body body) {
+  for (int64_t tile = place.tile_group; tile * Tiles::kCooperativeRows < batch;
+       tile += place.tile_groups) {
+    body(tile, tile * Tiles::kCooperativeRows);
+  }
 }
 
 // Launches kernel<Cell, Product>, given as kernels(TypeTag<Cell>, TypeTag<Product>).
@@ -145,8 +197,11 @@ void launch_cooperatively(const char* name, const Request& request, const Plan& 
   const auto launch_product = [&](auto cell, auto product, const auto& layout) {
     using Cell = typename decltype(cell)::Type;
     using Product = typename decltype(product)::Type;
-    launch_cooperative({Cell::kName, name}, kernels(cell, product), grid, stream,
-                       Cooperative<Params, Product>{params, plan.units_per_block, layout});
+    launch_cooperative(
+        {Cell::kName, name}, kernels(cell, product), grid, stream,
+        Cooperative<Params, Product>{params, plan.units_per_block,
+                                     static_cast<int>(plan.blocks / plan.tile_groups),
+                                     plan.tile_groups, layout});
   };
   with_cell(request.cell, [&](auto cell) {
     if constexpr (decltype(cell)::Type::kCooperative) {

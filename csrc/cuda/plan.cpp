@@ -75,27 +75,44 @@ std::optional<Plan> plan_resident(const Request& request, const DeviceProperties
 std::optional<Plan> plan_cooperative(const Request& request, const DeviceProperties& device) {
   if (!device.cooperative_launch) return {};
   const int hidden = as_int(request.hidden);
-  const int even_share = round_up(divide_up(hidden, device.multiprocessors), 2);
-  const auto plan = [&](int units, int64_t bytes, int threads, bool tensor) -> std::optional<Plan> {
-    if (bytes > device.shared_bytes_per_block || threads > Tiles::kCooperativeThreads) return {};
+  const auto plan = [&](int units, int tile_groups, bool tensor,
+                        const auto& layout) -> std::optional<Plan> {
+    if (units > Tiles::kCooperativeUnits || layout.total > device.shared_bytes_per_block ||
+        most_threads(layout.matrix) > Tiles::kCooperativeThreads) {
+      return {};
+    }
     return Plan{.path = Path::kCooperative,
                 .units_per_block = units,
+                .tile_groups = tile_groups,
                 .tensor_cores = tensor,
-                .blocks = divide_up(hidden, units),
+                .blocks = int64_t{1} * divide_up(hidden, units) * tile_groups,
                 .threads = Tiles::kCooperativeThreads,
-                .shared_bytes = bytes};
+                .shared_bytes = layout.total};
+  };
+  // With one block a multiprocessor all are there at once. The more blocks work on different tiles
+  // of the batch, the fewer share out the units, and the more weights each must have on chip: so as
+  // few tiles a block as fit, by as few groups as that takes.
+  const auto with_fewest_tiles = [&](int multiple, bool tensor,
+                                     auto layout_of) -> std::optional<Plan> {
+    const int64_t tiles = std::max<int64_t>(tiles_of(request.batch), 1);
+    for (int64_t groups = std::min<int64_t>(tiles, device.multiprocessors); groups > 0;) {
+      const int64_t tiles_per_block = (tiles + groups - 1) / groups;
+      groups = (tiles + tiles_per_block - 1) / tiles_per_block;
+      const int tile_groups = as_int(groups), unit_groups = device.multiprocessors / tile_groups;
+      const int units = round_up(divide_up(hidden, unit_groups), multiple);
+      if (const auto found = plan(units, tile_groups, tensor, layout_of(request, units))) {
+        return found;
+      }
+      --groups;
+    }
+    return {};
   };
   if (has_tensor_cores(request.number, device)) {
     // Backward has a row a unit, and a tile has 16.
     const int multiple = request.pass == Pass::kForward ? 2 : Tiles::kTensorSide;
-    const int units = round_up(even_share, multiple);
-    const SharedLayout<TensorMatrix> layout = tensor_layout(request, units);
-    if (const auto found = plan(units, layout.total, most_threads(layout.matrix), true)) {
-      return found;
-    }
+    if (const auto found = with_fewest_tiles(multiple, true, tensor_layout)) return found;
   }
-  const SharedLayout<ChunkedMatrix> layout = cooperative_layout(request, even_share);
-  return plan(even_share, layout.total, most_threads(layout.matrix), false);
+  return with_fewest_tiles(2, false, cooperative_layout);
 }
 
 }  // namespace
@@ -155,8 +172,7 @@ Plan choose_plan(const Request& request, const DeviceProperties& device) {
   }
   if (const auto plan = plan_path(Path::kCooperative, request, device);
       plan && request.steps >= kCooperativeSteps) {
-    const int64_t tiles = (request.batch + Tiles::kCooperativeRows - 1) / Tiles::kCooperativeRows;
-    const int64_t elements = tiles * Tiles::kCooperativeRows * request.hidden;
+    const int64_t elements = tiles_of(request.batch) * Tiles::kCooperativeRows * request.hidden;
     const bool half_backward = is_half(request.number) && request.pass == Pass::kBackward;
     if ((!half_backward || request.batch <= kHalfBackwardBatch) &&
         (plan->tensor_cores ? request.batch <= kTensorBatch : elements <= kCooperativeElements)) {

@@ -29,6 +29,7 @@ struct Plan {
   // What follows is of the resident and the cooperative path.
   int rows_per_block = 0;   // resident: rows of the batch
   int units_per_block = 0;  // cooperative
+  int tile_groups = 0;      // cooperative: groups of blocks that share out the tiles of the batch
   bool tensor_cores = false;
   int64_t blocks = 0;
   int threads = 0;

@@ -93,6 +93,22 @@ void launch_cooperative(const KernelName& name, void (*kernel)(Params), const Gr
 ROTCELL_DEVICE void block_barrier() { __syncthreads(); }
 ROTCELL_DEVICE void grid_barrier() { cooperative_groups::this_grid().sync(); }
 
+// Release and acquire are cumulative: with a block barrier before the one and behind the other,
+// what a whole block wrote is seen by the whole of another.
+ROTCELL_DEVICE void signal(uint64_t* counter) {
+  asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(__cvta_generic_to_global(counter))
+               : "memory");
+}
+ROTCELL_DEVICE void wait_for_signals(const uint64_t* counter, uint64_t count) {
+  uint64_t found;
+  do {
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];"
+                 : "=l"(found)
+                 : "l"(__cvta_generic_to_global(counter))
+                 : "memory");
+  } while (found < count);
+}
+
 // Through L2, which all blocks share; L1 may hold what was there before.
 template <class T>
 ROTCELL_DEVICE T load_coherent(const T* p) {

@@ -33,10 +33,13 @@ struct Tiles {
   static constexpr int kChunkBytes = 16;    // the widest load of a thread
   static constexpr int kResidentRows = 4;   // rows of the batch a resident block carries, or 1
   static constexpr int kCooperativeThreads = 256;
-  static constexpr int kCooperativeRows = 16;  // rows of the batch multiplied at once
-  static constexpr int kStagedBytes = 512;     // of a row, brought into shared memory at once
-  static constexpr int kStepThreads = 128;     // of a block of a stepwise kernel
-  static constexpr int kTensorSide = 16;       // of a tensor core's tile
+  static constexpr int kCooperativeRows = 16;  // rows of the batch multiplied at once: a tile
+  // Each thread has one pair of units of one row of a tile.
+  static constexpr int kCooperativeUnits = 2 * kCooperativeThreads / kCooperativeRows;
+  static constexpr int kSignalStride = 16;  // counters between those of two tiles: a line of L2
+  static constexpr int kStagedBytes = 512;  // of a row, brought into shared memory at once
+  static constexpr int kStepThreads = 128;  // of a block of a stepwise kernel
+  static constexpr int kTensorSide = 16;    // of a tensor core's tile
 
   // The most threads of a resident block, and what its products aim at. Wider numbers and more rows
   // of the batch take more registers, and a block of this size has enough for each thread: each of
@@ -62,6 +65,12 @@ ROTCELL_INLINE constexpr int divide_up(int a, int b) { return (a + b - 1) / b; }
 ROTCELL_INLINE constexpr int round_up(int a, int b) { return divide_up(a, b) * b; }
 ROTCELL_INLINE constexpr int larger(int a, int b) { return a > b ? a : b; }
 ROTCELL_INLINE constexpr int smaller(int a, int b) { return a < b ? a : b; }
+
+constexpr int64_t tiles_of(int64_t batch) {
+  return (batch + Tiles::kCooperativeRows - 1) / Tiles::kCooperativeRows;
+}
+// Counters by which the blocks of a cooperative launch wait for each other.
+constexpr int64_t signal_count(int64_t batch) { return tiles_of(batch) * Tiles::kSignalStride; }
 
 // A matrix [rows, depth] on chip, in chunks of 16 bytes along the depth. A thread owns one row and
 // every slices-th chunk of it, so slices > 1 puts more threads to work on few rows. The first

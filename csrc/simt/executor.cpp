@@ -132,6 +132,8 @@ const char* waiting_in(const Thread& thread) {
       return "in a block barrier";
     case State::at_grid_barrier:
       return "in a grid barrier";
+    case State::at_counter:
+      return "for signals of other blocks";
     default:
       return "in a warp operation";
   }
@@ -331,6 +333,7 @@ void launch(const char* name, Kind kind, const cuda::Grid& grid, const Call& cal
   execution.grid = grid;
   execution.call = call;
   execution.at_grid_barrier = 0;
+  execution.at_counters = nullptr;
   execution.failed = false;
   blockDim = dim3(grid.threads);
   gridDim = dim3(grid.blocks);

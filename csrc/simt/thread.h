@@ -16,6 +16,7 @@ enum class State : uint8_t {
   ready,
   at_block_barrier,
   at_grid_barrier,
+  at_counter,
   in_warp_operation,
   exited
 };
@@ -34,6 +35,11 @@ struct alignas(64) Thread {
   State state;
 
   Site site;  // where it waits
+
+  // The counter at which it waits, and for how many signals.
+  const uint64_t* counter;
+  uint64_t signals;
+  Thread* next_at_counter;
 
   // The warp operation in which it waits.
   WarpOperation operation;

@@ -182,6 +182,43 @@ void wait_for_grid(Site site) {
 #endif
 }
 
+void signal(uint64_t* counter, Site site) {
+  Thread& thread = *execution.current;
+  thread.site = site;
+#if defined(ROTCELL_SIMT_RACES)
+  announce(reinterpret_cast<char*>(counter));
+#endif
+  ++*counter;
+  Thread** link = &execution.at_counters;
+  while (*link != nullptr) {
+    Thread& waiting = **link;
+    if (waiting.counter == counter && *counter >= waiting.signals) {
+      *link = waiting.next_at_counter;
+      release(waiting);
+    } else {
+      link = &waiting.next_at_counter;
+    }
+  }
+}
+
+void wait_for_signals(const uint64_t* counter, uint64_t count, Site site) {
+  Thread& thread = *execution.current;
+  thread.site = site;
+  if (execution.kind != Kind::cooperative)
+    fail(thread, "waiting for other blocks in a kernel that was not launched cooperatively");
+  if (*counter < count) {
+    thread.state = State::at_counter;
+    thread.counter = counter;
+    thread.signals = count;
+    thread.next_at_counter = execution.at_counters;
+    execution.at_counters = &thread;
+    suspend(thread);
+  }
+#if defined(ROTCELL_SIMT_RACES)
+  heed(reinterpret_cast<char*>(const_cast<uint64_t*>(counter)));
+#endif
+}
+
 void wait_for_warp(unsigned mask, Site site) {
   Thread& thread = *execution.current;
 #if defined(ROTCELL_SIMT_RACES)

@@ -87,6 +87,16 @@ void check_paths(const Shape& shape) {
   }
 }
 
+// Tiles of rows that begin and end at different steps: a group of blocks for each, or one group
+// that has all of them.
+void check_tiles(int64_t batch, int64_t hidden) {
+  for (const bool reverse : {false, true}) {
+    const Shape shape{batch, 3, 0, hidden, 0, true, reverse};
+    check_cells<float>(shape, on(Path::kCooperative, 2));
+    check_cells<float>(shape, on(Path::kCooperative, 1));
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -108,6 +118,7 @@ int main(int count, char** arguments) {
   if (quick) {
     check_paths({5, 2, 0, 5, 0, false, false});
     check_paths(hard({6, 3, 0, 6, 0, true, true}));
+    check_tiles(18, 2);
   } else {
     for (const int64_t hidden : {1, 2, 5, 12, 19, 34}) {
       for (const bool packed : {false, true}) {
@@ -117,6 +128,10 @@ int main(int count, char** arguments) {
         }
       }
     }
+    check_tiles(37, 4);
+    // More blocks than one have each tile.
+    check_cells<float>({37, 3, 0, 6, 0, true, true}, on(Path::kCooperative, 9));
+    check_cells<__half>({37, 3, 0, 6, 0, true, false}, on(Path::kCooperative, 9));
     // Weights beyond the registers, operands of several stages, more rows than a tile.
     check_cells<float>({2, 2, 0, 112, 0, false, false}, on(Path::kResident));
     check_cells<__half>({2, 2, 0, 160, 0, false, true}, on(Path::kResident));

@@ -89,8 +89,9 @@ def test_no_launch_is_more_than_the_gpu_allows(cell, pass_name, dtype, device):
                     rows = found["rows_per_block"]
                     assert (found["blocks"] - 1) * rows < batch <= found["blocks"] * rows
                 else:
-                    units = found["units_per_block"]
-                    assert (found["blocks"] - 1) * units < hidden <= found["blocks"] * units
+                    units, groups = found["units_per_block"], found["tile_groups"]
+                    assert found["blocks"] == -(-hidden // units) * groups
+                    assert 0 < groups <= -(-batch // 16)
                     # All blocks are there at once: one on each multiprocessor at most.
                     assert found["blocks"] <= limits["multiprocessors"]
                     assert units % 2 == 0
