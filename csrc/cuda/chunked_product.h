@@ -43,21 +43,22 @@ class ChunkedProduct {
   ROTCELL_DEVICE void clear() {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) sums_[r] = A(0);
+    next_chunk_ = kRegisterChunks;
   }
 
   // Adds the product with a stage of the rows: columns [begin, end) of the padded depth, both
-  // multiples of the granule. The rows lie `stride` elements apart.
+  // multiples of the granule, stage after stage. The rows lie `stride` elements apart.
   ROTCELL_DEVICE void accumulate(const T* rows, int stride, int begin, int end) {
     if (!has_work_) return;
-    const int granule = matrix_.granule(), first = begin / granule, last = end / granule;
+    const int granule = matrix_.granule();
     const T* operand = rows + slice_ * WeightChunk<T>::kElements;
 #pragma unroll
     for (int i = 0; i < kRegisterChunks; ++i) {
-      if (i < last) add(in_registers_[i], operand + i * granule, stride);
+      if (i * granule < end) add(in_registers_[i], operand + i * granule, stride);
     }
 #pragma unroll kUnrolled
-    for (int i = larger(first, kRegisterChunks); i < last; ++i) {
-      add(shared_chunk(i), operand + (i - first) * granule, stride);
+    for (int column = larger(begin, kRegisterChunks * granule); column < end; column += granule) {
+      add(shared_chunk(next_chunk_++), operand + column - begin, stride);
     }
   }
 
@@ -114,6 +115,7 @@ class ChunkedProduct {
   int slice_;
   int row_;
   bool has_work_;
+  int next_chunk_;  // in shared memory
   WeightChunk<T>* in_shared_;
   WeightChunk<T> in_registers_[kRegisterChunks > 0 ? kRegisterChunks : 1];
   A sums_[kRows];

@@ -12,12 +12,19 @@
 
 namespace rotcell::cuda {
 
+// How rows come into shared memory.
+enum class Staging {
+  kByChunks,    // of 16 bytes: all of them, and the rows, lie at multiples of that
+  kByElements,  // of other sizes
+};
+
 template <class Params, class Product>
 struct Cooperative {
   Params params;
   int units;        // of a block, an even number
   int unit_groups;  // blocks that share out the units
   int tile_groups;  // such groups of blocks; they share out the tiles
+  Staging staging;
   SharedLayout<typename Product::Matrix> layout;
 };
 
@@ -127,37 +134,73 @@ ROTCELL_DEVICE A sum_of_slices(const A* first, int slices, int stride) {
   return sum;
 }
 
-// Multiplies up to 16 rows, from first_row on, which are brought into shared memory stage by stage;
-// value(row, column) is asked for inside rows and depth only. Afterwards all threads may read the
-// results. All threads of the block take part.
-template <class Product, class Value>
-ROTCELL_DEVICE void multiply_staged(Product& product, const typename Product::Matrix& matrix,
-                                    int staged, typename Product::Storage* operand,
-                                    typename Product::A* results, int64_t first_row, int64_t rows,
-                                    Value value) {
-  using T = typename Product::Storage;
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % Tiles::kWarp;
-  const int stride = staged + matrix.operand_padding();
-  product.clear();
-  for (int begin = 0; begin < matrix.padded_depth(); begin += staged) {
-    const int end = smaller(begin + staged, matrix.padded_depth());
-    block_barrier();  // the stage before has been read
-    for (int r = thread / Tiles::kWarp; r < Tiles::kCooperativeRows;
-         r += static_cast<int>(blockDim.x) / Tiles::kWarp) {
-      for (int column = begin + lane; column < end; column += Tiles::kWarp) {
-        const bool exists = first_row + r < rows && column < matrix.depth;
-        operand[r * stride + column - begin] =
-            exists ? value(first_row + r, column) : to_storage<T>(0);
-      }
+// Begins to bring columns [begin, end) of up to 16 rows, from first_row on, into operand, where
+// rows lie `stride` elements apart; zeros beyond the rows and the depth. address(row, column) is
+// asked for inside them only.
+template <class T, class Address>
+ROTCELL_DEVICE void bring_stage(Staging staging, T* operand, int stride, int begin, int end,
+                                int depth, int64_t first_row, int64_t rows, Address address) {
+  const int row_in_tile = static_cast<int>(threadIdx.x) / Tiles::kThreadsOfRow;
+  const int lane = static_cast<int>(threadIdx.x) % Tiles::kThreadsOfRow;
+  const bool row_exists = first_row + row_in_tile < rows;
+  const int64_t row = row_exists ? first_row + row_in_tile : first_row;
+  T* to = operand + row_in_tile * stride - begin;
+  if (staging == Staging::kByChunks) {
+    constexpr int kElements = WeightChunk<T>::kElements;
+#pragma unroll 4
+    for (int column = begin + lane * kElements; column < end;
+         column += Tiles::kThreadsOfRow * kElements) {
+      const bool exists = row_exists && column < depth;
+      copy_async(to + column, address(row, exists ? column : 0), exists);
     }
-    block_barrier();
-    product.accumulate(operand, stride, begin, end);
+  } else {
+#pragma unroll 4
+    for (int column = begin + lane; column < end; column += Tiles::kThreadsOfRow) {
+      const bool exists = row_exists && column < depth;
+      to[column] = exists ? load_coherent(address(row, column)) : to_storage<T>(0);
+    }
+  }
+  commit_copies();
+}
+
+// Multiplies up to 16 rows, from first_row on, which are brought into shared memory stage by stage,
+// each while the one before is multiplied. What shared memory held before must have been read, and
+// afterwards all threads may read the results. All threads of the block take part.
+template <class Product, class Address>
+ROTCELL_DEVICE void multiply_staged(Staging staging, Product& product,
+                                    const typename Product::Matrix& matrix, int staged,
+                                    typename Product::Storage* operand,
+                                    typename Product::A* results, int64_t first_row, int64_t rows,
+                                    Address address) {
+  const int stride = staged + matrix.operand_padding(), depth = matrix.padded_depth();
+  const auto bring = [&](int buffer, int begin) {
+    bring_stage(staging, operand + buffer * Tiles::kCooperativeRows * stride, stride, begin,
+                smaller(begin + staged, depth), matrix.depth, first_row, rows, address);
+  };
+  product.clear();
+  int buffer = 1;
+  // The first turn brings the first stage and multiplies nothing.
+  for (int begin = -staged; begin < depth; begin += staged, buffer ^= 1) {
+    const int next = begin + staged;
+    const bool more = next < depth;
+    if (more) bring(buffer ^ 1, next);
+    if (begin < 0) continue;
+    if (more) {
+      wait_for_copies<1>();
+    } else {
+      wait_for_copies<0>();
+    }
+    block_barrier();  // everybody's part of the stage is there
+    product.accumulate(operand + buffer * Tiles::kCooperativeRows * stride, stride, begin,
+                       smaller(next, depth));
+    if (more) block_barrier();  // it has been read, and its place may be taken
   }
   product.store(results);
   block_barrier();
+  if (matrix.slices == 1) return;
   // A cell's thread would add up the slices of all its gates alone, so everybody does a few.
   const int count = Tiles::kCooperativeRows * matrix.result_rows();
-  for (int i = thread; i < count; i += static_cast<int>(blockDim.x)) {
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
     results[i] = sum_of_slices(results + i, matrix.slices, count);
   }
   block_barrier();
@@ -188,6 +231,24 @@ ROTCELL_DEVICE void for_tiles(const GridPlace& place, int64_t batch, Body body) 
   }
 }
 
+ROTCELL_INLINE bool at_chunk(const void* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) % Tiles::kChunkBytes == 0;
+}
+
+// Rows of what the products multiply, and the gates among them, must begin at chunks.
+inline Staging staging_of(const Request& request, const Forward& p) {
+  const int64_t elements = Tiles::kChunkBytes / storage_bytes(request.number);
+  const bool aligned = at_chunk(p.out) && at_chunk(p.h0) && at_chunk(p.operands);
+  return aligned && p.hidden % elements == 0 ? Staging::kByChunks : Staging::kByElements;
+}
+inline Staging staging_of(const Request& request, const Backward& p) {
+  const int64_t elements = Tiles::kChunkBytes / storage_bytes(request.number);
+  const int64_t gate_rows = kCells[request.cell].rows(p.hidden);
+  return at_chunk(p.grad_gates) && p.hidden % elements == 0 && gate_rows % elements == 0
+             ? Staging::kByChunks
+             : Staging::kByElements;
+}
+
 // Launches kernel<Cell, Product>, given as kernels(TypeTag<Cell>, TypeTag<Product>).
 template <class Params, class Kernels>
 void launch_cooperatively(const char* name, const Request& request, const Plan& plan,
@@ -201,7 +262,7 @@ void launch_cooperatively(const char* name, const Request& request, const Plan& 
         {Cell::kName, name}, kernels(cell, product), grid, stream,
         Cooperative<Params, Product>{params, plan.units_per_block,
                                      static_cast<int>(plan.blocks / plan.tile_groups),
-                                     plan.tile_groups, layout});
+                                     plan.tile_groups, staging_of(request, params), layout});
   };
   with_cell(request.cell, [&](auto cell) {
     if constexpr (decltype(cell)::Type::kCooperative) {
@@ -210,11 +271,11 @@ void launch_cooperatively(const char* name, const Request& request, const Plan& 
         if constexpr (sizeof(T) == 2) {
           if (plan.tensor_cores) {
             return launch_product(cell, TypeTag<TensorProduct<T>>{},
-                                  tensor_layout(request, plan.units_per_block));
+                                  tensor_layout(request, plan.units_per_block, plan.staged_bytes));
           }
         }
         launch_product(cell, TypeTag<CooperativeProduct<T>>{},
-                       cooperative_layout(request, plan.units_per_block));
+                       cooperative_layout(request, plan.units_per_block, plan.staged_bytes));
       });
     }
   });

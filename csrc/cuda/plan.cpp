@@ -34,8 +34,9 @@ PerProduct<Matrix> matrices_of(const Request& request, int units, Make make) {
 }
 
 template <class Matrix>
-SharedLayout<Matrix> staged_layout(const Request& request, const PerProduct<Matrix>& matrices) {
-  return SharedLayout<Matrix>::of(matrices, Tiles::kStagedBytes, Tiles::kCooperativeRows,
+SharedLayout<Matrix> staged_layout(const Request& request, const PerProduct<Matrix>& matrices,
+                                   int staged_bytes) {
+  return SharedLayout<Matrix>::of(matrices, staged_bytes, Tiles::kCooperativeRows,
                                   storage_bytes(request.number), compute_bytes(request.number));
 }
 
@@ -75,7 +76,7 @@ std::optional<Plan> plan_resident(const Request& request, const DeviceProperties
 std::optional<Plan> plan_cooperative(const Request& request, const DeviceProperties& device) {
   if (!device.cooperative_launch) return {};
   const int hidden = as_int(request.hidden);
-  const auto plan = [&](int units, int tile_groups, bool tensor,
+  const auto plan = [&](int units, int tile_groups, int staged_bytes, bool tensor,
                         const auto& layout) -> std::optional<Plan> {
     if (units > Tiles::kCooperativeUnits || layout.total > device.shared_bytes_per_block ||
         most_threads(layout.matrix) > Tiles::kCooperativeThreads) {
@@ -84,6 +85,7 @@ std::optional<Plan> plan_cooperative(const Request& request, const DevicePropert
     return Plan{.path = Path::kCooperative,
                 .units_per_block = units,
                 .tile_groups = tile_groups,
+                .staged_bytes = staged_bytes,
                 .tensor_cores = tensor,
                 .blocks = int64_t{1} * divide_up(hidden, units) * tile_groups,
                 .threads = Tiles::kCooperativeThreads,
@@ -100,8 +102,11 @@ std::optional<Plan> plan_cooperative(const Request& request, const DevicePropert
       groups = (tiles + tiles_per_block - 1) / tiles_per_block;
       const int tile_groups = as_int(groups), unit_groups = device.multiprocessors / tile_groups;
       const int units = round_up(divide_up(hidden, unit_groups), multiple);
-      if (const auto found = plan(units, tile_groups, tensor, layout_of(request, units))) {
-        return found;
+      for (const int staged_bytes : Tiles::kStagedBytes) {
+        if (const auto found = plan(units, tile_groups, staged_bytes, tensor,
+                                    layout_of(request, units, staged_bytes))) {
+          return found;
+        }
       }
       --groups;
     }
@@ -129,19 +134,23 @@ SharedLayout<ChunkedMatrix> resident_layout(const Request& request, int rows_per
                                          compute_bytes(request.number));
 }
 
-SharedLayout<ChunkedMatrix> cooperative_layout(const Request& request, int units_per_block) {
+SharedLayout<ChunkedMatrix> cooperative_layout(const Request& request, int units_per_block,
+                                               int staged_bytes) {
   const auto matrix = [&](int rows, int depth) {
     return ChunkedMatrix::sliced(rows, depth, storage_bytes(request.number),
                                  Tiles::kCooperativeThreads, 0);
   };
-  return staged_layout(request, matrices_of<ChunkedMatrix>(request, units_per_block, matrix));
+  return staged_layout(request, matrices_of<ChunkedMatrix>(request, units_per_block, matrix),
+                       staged_bytes);
 }
 
-SharedLayout<TensorMatrix> tensor_layout(const Request& request, int units_per_block) {
+SharedLayout<TensorMatrix> tensor_layout(const Request& request, int units_per_block,
+                                         int staged_bytes) {
   const auto matrix = [](int rows, int depth) {
     return TensorMatrix::sliced(rows, depth, Tiles::kCooperativeThreads);
   };
-  return staged_layout(request, matrices_of<TensorMatrix>(request, units_per_block, matrix));
+  return staged_layout(request, matrices_of<TensorMatrix>(request, units_per_block, matrix),
+                       staged_bytes);
 }
 
 std::optional<Plan> plan_path(Path path, const Request& request, const DeviceProperties& device) {

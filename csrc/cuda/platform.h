@@ -12,6 +12,10 @@
 //   wait
 //                                         for it and see what was done before; among blocks only of
 //                                         a cooperative launch
+//   copy_async, commit_copies,            16 bytes from global into shared memory, or zeros; a
+//   group
+//     wait_for_copies<groups left>        of them; until the thread's own have arrived, but for the
+//                                         last groups. Coherent as load_coherent
 //   load_coherent                         reads what other blocks wrote during the same launch
 //
 // By their CUDA names: threadIdx.x and its like, __syncwarp, the shuffles, __half, __nv_bfloat16,

@@ -37,7 +37,11 @@ struct Tiles {
   // Each thread has one pair of units of one row of a tile.
   static constexpr int kCooperativeUnits = 2 * kCooperativeThreads / kCooperativeRows;
   static constexpr int kSignalStride = 16;  // counters between those of two tiles: a line of L2
-  static constexpr int kStagedBytes = 512;  // of a row, brought into shared memory at once
+  // Of a row, brought into shared memory at once: all of it, or where that does not fit less.
+  static constexpr int kWholeRow = 1 << 24;
+  static constexpr int kStagedBytes[] = {kWholeRow, 1024, 512};
+  // Threads that bring a row of a tile: 256 bytes of it at a time.
+  static constexpr int kThreadsOfRow = kCooperativeThreads / kCooperativeRows;
   static constexpr int kStepThreads = 128;  // of a block of a stepwise kernel
   static constexpr int kTensorSide = 16;    // of a tensor core's tile
 
@@ -58,7 +62,7 @@ struct Tiles {
 
   static_assert(kCooperativeRows == kTensorSide, "rows multiplied at once fill one tile");
   static_assert(kCooperativeThreads % kWarp == 0 && kCooperativeThreads <= kMaxThreads);
-  static_assert(kStagedBytes % kChunkBytes == 0);
+  static_assert(kThreadsOfRow * kCooperativeRows == kCooperativeThreads);
 };
 
 ROTCELL_INLINE constexpr int divide_up(int a, int b) { return (a + b - 1) / b; }
@@ -144,7 +148,8 @@ struct SharedLayout {
   PerProduct<Matrix> matrix;
   PerProduct<int> staged;  // elements of an operand's row that are there at once
   PerProduct<int64_t> weights;
-  PerProduct<int64_t> operand;  // T [batch rows, staged + padding]
+  PerProduct<int64_t> operand;  // T [buffers, batch rows, staged + padding]: two buffers if what is
+                                // staged is not all of a row, otherwise one
   int64_t results;              // compute type [slices, batch rows, result rows], of any product
   int64_t total;
 
@@ -165,10 +170,11 @@ struct SharedLayout {
       layout.staged[i] = staged_bytes == 0 ? matrix.padded_depth()
                                            : smaller(matrix.padded_depth(),
                                                      larger(1, requested / granule) * granule);
-      const int64_t operand_bytes = matrix.rows == 0
-                                        ? 0
-                                        : aligned(int64_t{1} * batch_rows * element_bytes *
-                                                  (layout.staged[i] + matrix.operand_padding()));
+      const int buffers = layout.staged[i] < matrix.padded_depth() ? 2 : 1;
+      const int64_t operand_bytes =
+          matrix.rows == 0 ? 0
+                           : aligned(int64_t{1} * buffers * batch_rows * element_bytes *
+                                     (layout.staged[i] + matrix.operand_padding()));
       layout.operand[i] = end;
       if (staged_bytes == 0) end += operand_bytes;
       largest_operand = larger_of(largest_operand, operand_bytes);

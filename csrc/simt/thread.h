@@ -26,6 +26,22 @@ enum class WarpOperation : uint8_t { synchronise, shuffle, meet, multiply_tiles 
 struct Block;
 struct Warp;
 
+// An asynchronous copy into shared memory that has begun.
+struct Copy {
+  void* to;
+  const void* from;
+  bool exists;  // or zeros are written
+};
+
+// Those of a thread, in order. A plain array, as ThreadSanitizer must not watch it.
+struct Copies {
+  static constexpr unsigned most = 256;
+  Copy begun[most];
+  unsigned group[most];  // of each
+  unsigned first, count;
+  unsigned groups;  // committed
+};
+
 struct alignas(64) Thread {
   Fiber fiber;
   Block* block;
@@ -40,6 +56,8 @@ struct alignas(64) Thread {
   const uint64_t* counter;
   uint64_t signals;
   Thread* next_at_counter;
+
+  std::unique_ptr<Copies> copies;  // made when first used
 
   // The warp operation in which it waits.
   WarpOperation operation;

@@ -219,6 +219,31 @@ void wait_for_signals(const uint64_t* counter, uint64_t count, Site site) {
 #endif
 }
 
+void begin_copy(const Copy& copy) {
+  Thread& thread = *execution.current;
+  if (thread.copies == nullptr) thread.copies.reset(new Copies{});
+  Copies& copies = *thread.copies;
+  if (copies.first == copies.count) copies.first = copies.count = 0;
+  if (copies.count == Copies::most) fail(thread, "too many asynchronous copies under way");
+  copies.begun[copies.count] = copy;
+  copies.group[copies.count++] = copies.groups;
+}
+
+void commit_copies() {
+  Thread& thread = *execution.current;
+  if (thread.copies != nullptr) ++thread.copies->groups;
+}
+
+bool next_finished_copy(unsigned groups_left, Copy& copy) {
+  Thread& thread = *execution.current;
+  if (thread.copies == nullptr) return false;
+  Copies& copies = *thread.copies;
+  if (copies.first == copies.count) return false;
+  if (copies.group[copies.first] + groups_left >= copies.groups) return false;
+  copy = copies.begun[copies.first++];
+  return true;
+}
+
 void wait_for_warp(unsigned mask, Site site) {
   Thread& thread = *execution.current;
 #if defined(ROTCELL_SIMT_RACES)
@@ -278,6 +303,8 @@ void leave(Thread& thread) {
     fail_lane(thread, "the thread has exited while lane ", left,
               " waits for it in a warp operation");
   }
+  if (thread.copies != nullptr && thread.copies->first < thread.copies->count)
+    fail(thread, "the thread has exited while its asynchronous copies are under way");
   warp.exited |= 1u << thread.lane;
   ++block.exited;
   ++execution.exited;

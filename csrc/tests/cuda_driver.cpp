@@ -97,6 +97,27 @@ void check_tiles(int64_t batch, int64_t hidden) {
   }
 }
 
+// Rows that do not fit shared memory as a whole, but in stages.
+template <class T>
+void check_stages(int64_t hidden, int multiprocessors) {
+  OnPath where = on(Path::kCooperative, multiprocessors);
+  for (CellIndex cell = 0; cell < Cells::kCount; ++cell) {
+    int64_t bytes = 0;
+    for (const cuda::Pass pass : {cuda::Pass::kForward, cuda::Pass::kBackward}) {
+      const cuda::Request request{cell, pass, hidden, 3, 2, NumberOf<T>::kNumber, false};
+      const int units = where.plan(request).units_per_block;
+      const int staged = cuda::Tiles::kStagedBytes[2];
+      const int64_t needed = sizeof(T) == 2
+                                 ? cuda::tensor_layout(request, units, staged).total
+                                 : cuda::cooperative_layout(request, units, staged).total;
+      bytes = std::max(bytes, needed);
+    }
+    where.device.shared_bytes_per_block = bytes;
+    check<T>(cell, {3, 2, 0, hidden, 0, true, false}, where);
+    where = on(Path::kCooperative, multiprocessors);
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -117,7 +138,7 @@ int main(int count, char** arguments) {
   };
   if (quick) {
     check_paths({5, 2, 0, 5, 0, false, false});
-    check_paths(hard({6, 3, 0, 6, 0, true, true}));
+    check_paths(hard({6, 3, 0, 8, 0, true, true}));
     check_tiles(18, 2);
   } else {
     for (const int64_t hidden : {1, 2, 5, 12, 19, 34}) {
@@ -141,6 +162,9 @@ int main(int count, char** arguments) {
       check_all_numbers(shape, on(Path::kCooperative, 16));
     }
     check_cells<__half>({17, 2, 0, 270, 0, false, false}, on(Path::kCooperative, 12));
+    check_stages<float>(304, 80);
+    check_stages<float>(303, 80);
+    check_stages<__half>(512, 40);
   }
   std::printf("%d passed, %d failed\n", passed, failed);
   return failed ? EXIT_FAILURE : EXIT_SUCCESS;
