@@ -42,7 +42,7 @@ struct GridPlace {
 };
 
 template <class T>
-using CooperativeProduct = ChunkedProduct<T, Tiles::kCooperativeRows, 0>;
+using CooperativeProduct = ChunkedProduct<T, Tiles::kCooperativeRows, 0, Slices::kApart>;
 
 // The units of a block. The last block may have fewer than `units`.
 struct UnitGroup {
@@ -163,16 +163,17 @@ ROTCELL_DEVICE void bring_stage(Staging staging, T* operand, int stride, int beg
   commit_copies();
 }
 
-// Multiplies up to 16 rows, from first_row on, which are brought into shared memory stage by stage,
-// each while the one before is multiplied. What shared memory held before must have been read, and
-// afterwards all threads may read the results. All threads of the block take part.
+// Multiplies up to 16 rows, from first_row on, whose padded depth is `depth` and which are brought
+// into shared memory stage by stage, each while the one before is multiplied. What shared memory
+// held before must have been read, and afterwards all threads may read the results. All threads of
+// the block take part.
 template <class Product, class Address>
 ROTCELL_DEVICE void multiply_staged(Staging staging, Product& product,
-                                    const typename Product::Matrix& matrix, int staged,
+                                    const typename Product::Matrix& matrix, int depth, int staged,
                                     typename Product::Storage* operand,
                                     typename Product::A* results, int64_t first_row, int64_t rows,
                                     Address address) {
-  const int stride = staged + matrix.operand_padding(), depth = matrix.padded_depth();
+  const int stride = staged + matrix.operand_padding();
   const auto bring = [&](int buffer, int begin) {
     bring_stage(staging, operand + buffer * Tiles::kCooperativeRows * stride, stride, begin,
                 smaller(begin + staged, depth), matrix.depth, first_row, rows, address);

@@ -83,9 +83,10 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
         }
         if (first_row < multiplied.rows) {
           signals.wait(tile);
-          multiply_staged(cooperative.staging, products[P], layout.matrix[P], layout.staged[P],
-                          reinterpret_cast<T*>(shared + layout.operand[P]), results, first_row,
-                          multiplied.rows, [&](int64_t operand_row, int gate_place) {
+          multiply_staged(cooperative.staging, products[P], layout.matrix[P], layout.depth[P],
+                          layout.staged[P], reinterpret_cast<T*>(shared + layout.operand[P]),
+                          results, first_row, multiplied.rows,
+                          [&](int64_t operand_row, int gate_place) {
                             return grad_gates + (multiplied.token + operand_row) * gate_rows +
                                    ProductRows<Cell, P>::weight_row(gate_place, hidden);
                           });

@@ -65,9 +65,9 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
           }
         }
         signals.wait(tile);
-        multiply_staged(cooperative.staging, products[S], layout.matrix[S], layout.staged[S],
-                        reinterpret_cast<T*>(shared + layout.operand[S]), results, first_row,
-                        step.rows, [&](int64_t operand_row, int column) {
+        multiply_staged(cooperative.staging, products[S], layout.matrix[S], layout.depth[S],
+                        layout.staged[S], reinterpret_cast<T*>(shared + layout.operand[S]), results,
+                        first_row, step.rows, [&](int64_t operand_row, int column) {
                           const T* operand =
                               S == 0 ? h_before_row(operand_row) : operands + operand_row * hidden;
                           return operand + column;

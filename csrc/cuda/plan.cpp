@@ -33,11 +33,17 @@ PerProduct<Matrix> matrices_of(const Request& request, int units, Make make) {
   return matrices;
 }
 
+// Results are [slices, 16, result rows], of one product at a time.
 template <class Matrix>
 SharedLayout<Matrix> staged_layout(const Request& request, const PerProduct<Matrix>& matrices,
                                    int staged_bytes) {
-  return SharedLayout<Matrix>::of(matrices, staged_bytes, Tiles::kCooperativeRows,
-                                  storage_bytes(request.number), compute_bytes(request.number));
+  int64_t results = 0;
+  for (const Matrix& matrix : matrices.of) {
+    results = std::max(results, int64_t{1} * matrix.slices * matrix.result_rows());
+  }
+  return SharedLayout<Matrix>::of(
+      matrices, staged_bytes, Tiles::kCooperativeRows, storage_bytes(request.number),
+      results * Tiles::kCooperativeRows * compute_bytes(request.number));
 }
 
 template <class Matrix>
@@ -127,11 +133,14 @@ SharedLayout<ChunkedMatrix> resident_layout(const Request& request, int rows_per
   const int registers = Tiles::register_chunks(kCells[request.cell].stages, bytes);
   const auto matrices =
       matrices_of<ChunkedMatrix>(request, as_int(request.hidden), [&](int rows, int depth) {
-        return ChunkedMatrix::sliced(rows, depth, bytes,
-                                     Tiles::resident_threads(bytes, rows_per_block), registers);
+        return ChunkedMatrix::sliced_in_lanes(
+            rows, depth, bytes, Tiles::resident_threads(bytes, rows_per_block), registers);
       });
+  // Results are [rows of the block, rows of all products].
+  int64_t results = 0;
+  for (const ChunkedMatrix& matrix : matrices.of) results += matrix.rows;
   return SharedLayout<ChunkedMatrix>::of(matrices, 0, rows_per_block, bytes,
-                                         compute_bytes(request.number));
+                                         results * rows_per_block * compute_bytes(request.number));
 }
 
 SharedLayout<ChunkedMatrix> cooperative_layout(const Request& request, int units_per_block,

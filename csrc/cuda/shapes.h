@@ -39,7 +39,7 @@ struct Tiles {
   static constexpr int kSignalStride = 16;  // counters between those of two tiles: a line of L2
   // Of a row, brought into shared memory at once: all of it, or where that does not fit less.
   static constexpr int kWholeRow = 1 << 24;
-  static constexpr int kStagedBytes[] = {kWholeRow, 1024, 512};
+  static constexpr int kStagedBytes[] = {kWholeRow, 1024, 512, 256};
   // Threads that bring a row of a tile: 256 bytes of it at a time.
   static constexpr int kThreadsOfRow = kCooperativeThreads / kCooperativeRows;
   static constexpr int kStepThreads = 128;  // of a block of a stepwise kernel
@@ -109,6 +109,17 @@ struct ChunkedMatrix {
     const int slices = larger(1, smaller(chunks, rows == 0 ? 1 : threads / rows));
     return {rows, depth, element_bytes, slices, register_chunks};
   }
+
+  // The same with a power of two, so that the slices of a row are neighbours in a warp.
+  static ROTCELL_INLINE constexpr ChunkedMatrix sliced_in_lanes(int rows, int depth,
+                                                                int element_bytes, int threads,
+                                                                int register_chunks) {
+    ChunkedMatrix matrix = sliced(rows, depth, element_bytes, threads, register_chunks);
+    int slices = 1;
+    while (2 * slices <= smaller(matrix.slices, Tiles::kWarp)) slices *= 2;
+    matrix.slices = slices;
+    return matrix;
+  }
 };
 
 // A matrix of a half type in shared memory, for tensor cores. A warp owns 16 rows and every
@@ -146,31 +157,35 @@ struct TensorMatrix {
 template <class Matrix>
 struct SharedLayout {
   PerProduct<Matrix> matrix;
-  PerProduct<int> staged;  // elements of an operand's row that are there at once
+  // Elements of an operand's row: all of them with their padding, and how many are there at once.
+  // Kept here because a kernel would divide for them at every step.
+  PerProduct<int> depth;
+  PerProduct<int> staged;
   PerProduct<int64_t> weights;
   PerProduct<int64_t> operand;  // T [buffers, batch rows, staged + padding]: two buffers if what is
                                 // staged is not all of a row, otherwise one
-  int64_t results;              // compute type [slices, batch rows, result rows], of any product
+  int64_t results;              // compute type, what the products give
   int64_t total;
 
   // Operands are there as a whole, each in its place, if staged_bytes is 0; otherwise about that
   // many bytes of a row at once, in one place for all.
   static constexpr SharedLayout of(const PerProduct<Matrix>& matrices, int staged_bytes,
-                                   int batch_rows, int element_bytes, int result_bytes) {
-    SharedLayout layout{matrices, {}, {}, {}, 0, 0};
+                                   int batch_rows, int element_bytes, int64_t result_bytes) {
+    SharedLayout layout{matrices, {}, {}, {}, {}, 0, 0};
     int64_t end = 0;
     for (int i = 0; i < kMostStages; ++i) {
       layout.weights[i] = end;
       end += aligned(matrices[i].shared_bytes());
     }
-    int64_t largest_operand = 0, largest_result = 0;
+    int64_t largest_operand = 0;
     for (int i = 0; i < kMostStages; ++i) {
       const Matrix& matrix = matrices[i];
       const int granule = matrix.granule(), requested = staged_bytes / element_bytes;
-      layout.staged[i] = staged_bytes == 0 ? matrix.padded_depth()
-                                           : smaller(matrix.padded_depth(),
-                                                     larger(1, requested / granule) * granule);
-      const int buffers = layout.staged[i] < matrix.padded_depth() ? 2 : 1;
+      layout.depth[i] = matrix.padded_depth();
+      layout.staged[i] = staged_bytes == 0
+                             ? layout.depth[i]
+                             : smaller(layout.depth[i], larger(1, requested / granule) * granule);
+      const int buffers = layout.staged[i] < layout.depth[i] ? 2 : 1;
       const int64_t operand_bytes =
           matrix.rows == 0 ? 0
                            : aligned(int64_t{1} * buffers * batch_rows * element_bytes *
@@ -178,11 +193,9 @@ struct SharedLayout {
       layout.operand[i] = end;
       if (staged_bytes == 0) end += operand_bytes;
       largest_operand = larger_of(largest_operand, operand_bytes);
-      largest_result = larger_of(largest_result, int64_t{1} * matrix.slices * batch_rows *
-                                                     matrix.result_rows() * result_bytes);
     }
     layout.results = staged_bytes == 0 ? end : end + largest_operand;
-    layout.total = layout.results + largest_result;
+    layout.total = layout.results + result_bytes;
     return layout;
   }
 

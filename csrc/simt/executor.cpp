@@ -215,7 +215,8 @@ void set_up_block(Block& block, unsigned index, size_t place) {
     thread.lane = i % warp_size;
     thread.state = State::unstarted;
     thread.site = {};
-    thread.copies.reset();
+    if (thread.copies != nullptr)
+      thread.copies->first = thread.copies->count = thread.copies->groups = 0;
 #if defined(ROTCELL_SIMT_RACES)
     thread.block_barriers = thread.warp_barriers = 0;
 #endif

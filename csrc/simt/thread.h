@@ -57,7 +57,7 @@ struct alignas(64) Thread {
   uint64_t signals;
   Thread* next_at_counter;
 
-  std::unique_ptr<Copies> copies;  // made when first used
+  Copies* copies;  // made when first used, and kept for the next launch
 
   // The warp operation in which it waits.
   WarpOperation operation;

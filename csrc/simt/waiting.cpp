@@ -221,7 +221,7 @@ void wait_for_signals(const uint64_t* counter, uint64_t count, Site site) {
 
 void begin_copy(const Copy& copy) {
   Thread& thread = *execution.current;
-  if (thread.copies == nullptr) thread.copies.reset(new Copies{});
+  if (thread.copies == nullptr) thread.copies = new Copies{};
   Copies& copies = *thread.copies;
   if (copies.first == copies.count) copies.first = copies.count = 0;
   if (copies.count == Copies::most) fail(thread, "too many asynchronous copies under way");
