@@ -100,7 +100,7 @@ std::optional<Plan> plan_cooperative(const Request& request, const DevicePropert
   // With one block a multiprocessor all are there at once. The more blocks work on different tiles
   // of the batch, the fewer share out the units, and the more weights each must have on chip: so as
   // few tiles a block as fit, by as few groups as that takes.
-  const auto with_fewest_tiles = [&](int multiple, bool tensor,
+  const auto with_fewest_tiles = [&](const auto& stages, int multiple, bool tensor,
                                      auto layout_of) -> std::optional<Plan> {
     const int64_t tiles = std::max<int64_t>(tiles_of(request.batch), 1);
     for (int64_t groups = std::min<int64_t>(tiles, device.multiprocessors); groups > 0;) {
@@ -108,7 +108,7 @@ std::optional<Plan> plan_cooperative(const Request& request, const DevicePropert
       groups = (tiles + tiles_per_block - 1) / tiles_per_block;
       const int tile_groups = as_int(groups), unit_groups = device.multiprocessors / tile_groups;
       const int units = round_up(divide_up(hidden, unit_groups), multiple);
-      for (const int staged_bytes : Tiles::kStagedBytes) {
+      for (const int staged_bytes : stages) {
         if (const auto found = plan(units, tile_groups, staged_bytes, tensor,
                                     layout_of(request, units, staged_bytes))) {
           return found;
@@ -118,12 +118,16 @@ std::optional<Plan> plan_cooperative(const Request& request, const DevicePropert
     }
     return {};
   };
+  const auto with_any_stage = [&](int multiple, bool tensor, auto layout_of) {
+    const auto found = with_fewest_tiles(Tiles::kStagedBytes, multiple, tensor, layout_of);
+    return found ? found : with_fewest_tiles(Tiles::kNarrowStage, multiple, tensor, layout_of);
+  };
   if (has_tensor_cores(request.number, device)) {
     // Backward has a row a unit, and a tile has 16.
     const int multiple = request.pass == Pass::kForward ? 2 : Tiles::kTensorSide;
-    if (const auto found = with_fewest_tiles(multiple, true, tensor_layout)) return found;
+    if (const auto found = with_any_stage(multiple, true, tensor_layout)) return found;
   }
-  return with_fewest_tiles(2, false, cooperative_layout);
+  return with_any_stage(2, false, cooperative_layout);
 }
 
 }  // namespace
@@ -172,30 +176,39 @@ std::optional<Plan> plan_path(Path path, const Request& request, const DevicePro
   return cell.cooperative ? plan_cooperative(request, device) : std::nullopt;
 }
 
-Plan choose_plan(const Request& request, const DeviceProperties& device) {
-  // Beyond these, torch's products keep the device busy by themselves and stepwise is predicted to
-  // be faster: see docs/cuda.md. Without tensor cores what counts is the elements of the state.
-  constexpr int64_t kResidentWaves = 4;
-  constexpr int64_t kTensorBatch = 128;
-  constexpr int64_t kCooperativeElements = 1 << 13;
-  // On the way back few blocks have a long depth to stage for each tile of rows, and the launches
-  // of a stepwise step cost less than the second tile. That is so for the half types with and
-  // without tensor cores.
-  constexpr int64_t kHalfBackwardBatch = Tiles::kCooperativeRows;
+namespace {
+
+// Beyond these, torch's products keep the device busy by themselves and stepwise is predicted to be
+// faster: see docs/cuda.md. On the way back the depth of a product is that of all gates.
+bool cooperative_pays(const Request& request, const DeviceProperties& device, const Plan& plan) {
   // Below this, bringing the weights on chip does not pay.
-  constexpr int64_t kCooperativeSteps = 3;
+  constexpr int64_t kSteps = 3;
+  if (request.steps < kSteps) return false;
+  const bool forward = request.pass == Pass::kForward;
+  const int64_t tiles = tiles_of(request.batch);
+  if (plan.tensor_cores) {
+    // What counts is how much a block has to bring in, tile after tile.
+    const int64_t most_units = forward ? 2048 : 1024;
+    constexpr int64_t kBatch = 256;
+    const int64_t tiles_per_block = (tiles + plan.tile_groups - 1) / plan.tile_groups;
+    return request.batch <= kBatch && tiles_per_block * request.hidden <= most_units;
+  }
+  // What counts is the work of a multiprocessor.
+  const int64_t most_work = forward ? 4096 : 2048;
+  return tiles * request.hidden * request.hidden <= most_work * device.multiprocessors;
+}
+
+}  // namespace
+
+Plan choose_plan(const Request& request, const DeviceProperties& device) {
+  constexpr int64_t kResidentWaves = 4;
   if (const auto plan = plan_path(Path::kResident, request, device);
       plan && plan->blocks <= kResidentWaves * device.multiprocessors) {
     return *plan;
   }
   if (const auto plan = plan_path(Path::kCooperative, request, device);
-      plan && request.steps >= kCooperativeSteps) {
-    const int64_t elements = tiles_of(request.batch) * Tiles::kCooperativeRows * request.hidden;
-    const bool half_backward = is_half(request.number) && request.pass == Pass::kBackward;
-    if ((!half_backward || request.batch <= kHalfBackwardBatch) &&
-        (plan->tensor_cores ? request.batch <= kTensorBatch : elements <= kCooperativeElements)) {
-      return *plan;
-    }
+      plan && cooperative_pays(request, device, *plan)) {
+    return *plan;
   }
   return *plan_path(Path::kStepwise, request, device);
 }

@@ -39,7 +39,9 @@ struct Tiles {
   static constexpr int kSignalStride = 16;  // counters between those of two tiles: a line of L2
   // Of a row, brought into shared memory at once: all of it, or where that does not fit less.
   static constexpr int kWholeRow = 1 << 24;
-  static constexpr int kStagedBytes[] = {kWholeRow, 1024, 512, 256};
+  static constexpr int kStagedBytes[] = {kWholeRow, 1024, 512};
+  static constexpr int kNarrowStage[] = {
+      256};  // the last resort: even more tiles a block are better
   // Threads that bring a row of a tile: 256 bytes of it at a time.
   static constexpr int kThreadsOfRow = kCooperativeThreads / kCooperativeRows;
   static constexpr int kStepThreads = 128;  // of a block of a stepwise kernel
