@@ -1,8 +1,9 @@
 """Threads where there are fewer processors than threads: RotLSTM beside nn.LSTM at batch 1.
 
-Beside busy processes, with more threads than processors, and bound to one processor. In each case
-both layers run with the threads of the case and again with one, all in turns: more threads should
-never cost much more than one. Results go into a JSON file.
+Beside busy processes, with more threads than processors, bound to one processor, and with a quota
+of one (which needs the right to make a control group). In each case both layers run with the
+threads of the case and again with one, all in turns: more threads should never cost much more than
+one. Results go into a JSON file.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class Case:
     threads: int | None = None
     one_processor: bool = False
     omp_num_threads: int | None = None
+    #: Of processor time, of the control group that the process is in.
+    quota_of_one: bool = False
 
 
 CASES = (
@@ -54,7 +57,12 @@ CASES = (
     Case("2 busy processes", busy_processes=2),
     Case("set_num_threads(8)", threads=8),
     Case("taskset -c 0, OMP_NUM_THREADS=2", one_processor=True, omp_num_threads=2),
+    Case("quota of 1 processor", quota_of_one=True),
 )
+
+
+class NotPossible(Exception):
+    """A case cannot be had on this machine."""
 
 
 def of_one(name: str) -> str:
@@ -72,7 +80,8 @@ def run_case(case: Case, work: Work, seconds: float) -> dict[str, Any]:
     command = [sys.executable, str(Path(__file__).resolve()), "--in-case", request]
     if case.one_processor:
         command = ["taskset", "-c", str(min(os.sched_getaffinity(0))), *command]
-    with _busy_processes(case.busy_processes):
+    with _busy_processes(case.busy_processes), _quota(case.quota_of_one) as prefix:
+        command = [*prefix, *command]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{case.name} failed:\n{done.stderr.strip()}")
@@ -90,6 +99,33 @@ def _busy_processes(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
         for process in processes:
             process.kill()
             process.wait()
+
+
+@contextmanager
+def _quota(of_one: bool) -> Iterator[list[str]]:
+    """What to put before a command to run it in a control group with one processor's time."""
+    if not of_one:
+        yield []
+        return
+    group, limits = _control_group()
+    try:
+        group.mkdir(exist_ok=True)
+        for name, text in limits.items():
+            (group / name).write_text(text)
+    except OSError as error:
+        raise NotPossible(f"no control group can be made: {error}") from None
+    try:
+        yield ["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(group / "cgroup.procs")]
+    finally:
+        group.rmdir()
+
+
+def _control_group() -> tuple[Path, dict[str, str]]:
+    """Where it would be, and the files that limit it: version 1 has a folder for processors."""
+    root, name, period = Path("/sys/fs/cgroup"), f"rotcell-{os.getpid()}", "100000"
+    if (root / "cpu").is_dir():
+        return root / "cpu" / name, {"cpu.cfs_period_us": period, "cpu.cfs_quota_us": period}
+    return root / name, {"cpu.max": f"{period} {period}"}
 
 
 def _measure_here(case: Case, work: Work, seconds: float) -> dict[str, Any]:
@@ -150,7 +186,12 @@ def run(work: Work, seconds: float, out: Path) -> None:
     columns = ("rotcell ms", "rotcell/torch    ", "rotcell of 1     ", "torch of 1")
     print(f"{'case':32}  pass   threads  {'  '.join(columns)}")
     for case in CASES:
-        for passes, row in run_case(case, work, seconds).items():
+        try:
+            rows = run_case(case, work, seconds)
+        except NotPossible as reason:
+            print(f"{case.name:32}  not measured: {reason}")
+            continue
+        for passes, row in rows.items():
             found["rows"].append({"case": asdict(case), "pass": passes, **row})
             print(line(found["rows"][-1]), flush=True)
             results.save(out, found)

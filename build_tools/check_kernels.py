@@ -1,4 +1,8 @@
-"""Compiles every CUDA kernel for every kind of GPU and checks what it uses. No GPU is needed."""
+"""Compiles every CUDA kernel for every kind of GPU and checks what it uses. No GPU is needed.
+
+What ptxas says of it is compared with docs/cuda-kernels.md and, where there is an nvdisasm, the
+instructions with docs/cuda-instructions.md.
+"""
 
 import argparse
 import difflib
@@ -11,7 +15,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import count_instructions
 import ptxas_report
+import sass
 from cuda_architectures import parse_list
 from cuda_compiler import find_nvcc, nvcc_command, toolkit_of
 from sources import ROOT, cuda_sources
@@ -20,8 +26,8 @@ ARCHITECTURES = parse_list("7.5 8.0 8.6 8.9 9.0 10.0 12.0")
 TABLE = ROOT / "docs/cuda-kernels.md"
 
 
-def compile_all(toolkit):
-    """What ptxas says of all sources."""
+def compile_all(toolkit, nvdisasm):
+    """What ptxas says of all sources; and the instructions of their kernels, with an nvdisasm."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     options = ["--resource-usage", "-Werror=all-warnings", *(a.gencode for a in ARCHITECTURES)]
     jobs = int(os.environ.get("MAX_JOBS") or len(os.sched_getaffinity(0)))
@@ -31,20 +37,26 @@ def compile_all(toolkit):
         start = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             output = ["--fatbin", str(source), "-o", str(Path(folder, "kernels.fatbin"))]
-            command = [*nvcc_command(toolkit, compiler), *options, *output]
+            kept = ["--keep", f"--keep-dir={folder}"] if nvdisasm else []
+            command = [*nvcc_command(toolkit, compiler), *options, *kept, *output]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
-        log = done.stdout + done.stderr
-        if done.returncode:
-            raise SystemExit(f"{source.relative_to(ROOT)} does not compile:\n{log}")
+            log = done.stdout + done.stderr
+            if done.returncode:
+                raise SystemExit(f"{source.relative_to(ROOT)} does not compile:\n{log}")
+            counts = count_instructions.count_cubins(nvdisasm, folder) if nvdisasm else {}
         print(f"{source.name}: {time.monotonic() - start:.0f} s", flush=True)
-        return ptxas_report.read(log)
+        usages = ptxas_report.read(log)
+        return usages, count_instructions.with_registers(counts, usages)
 
     longest_first = sorted(cuda_sources(), key=lambda source: -source.stat().st_size)
-    usages = {}
+    usages, counts = {}, {}
     with ThreadPoolExecutor(jobs) as pool:
-        for found in pool.map(compile_one, longest_first):
-            usages.update(found)
-    return ptxas_report.named(usages)
+        for used, counted in pool.map(compile_one, longest_first):
+            usages.update(used)
+            counts.update(counted)
+    counts = ptxas_report.named(counts)
+    shown = {key: found for key, found in counts.items() if count_instructions.is_shown(key[0])}
+    return ptxas_report.named(usages), shown
 
 
 def difference(committed, made):
@@ -53,9 +65,21 @@ def difference(committed, made):
     return "".join(difflib.unified_diff(*lines, "committed", "now", n=0))
 
 
+def compare(path, made, update):
+    """Write a table, or say how it differs from the committed one; empty if it does not."""
+    committed = path.read_text(encoding="utf-8") if path.exists() else ""
+    if update:
+        path.write_text(made, encoding="utf-8")
+    elif committed and ptxas_report.release_of(committed) != ptxas_report.release_of(made):
+        print(f"{path.name} is of another nvcc than {ptxas_report.release_of(made)}: not compared.")
+    elif changes := difference(committed, made):
+        return f"{changes}\n{path.name} differs: run .ci/cuda_kernels --update and commit it."
+    return ""
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--update", action="store_true", help=f"write {TABLE.relative_to(ROOT)}")
+    parser.add_argument("--update", action="store_true", help="write both tables")
     options = parser.parse_args()
     nvcc = find_nvcc()
     if nvcc is None:
@@ -63,21 +87,25 @@ def main():
         return
     if not cuda_sources():
         sys.exit("There are no kernels in csrc/cuda.")
+    nvdisasm = sass.find_nvdisasm(nvcc)
+    if nvdisasm is None:
+        print("Instructions are not counted: no nvdisasm here (package nvidia-cuda-nvdisasm).")
     start = time.monotonic()
     toolkit = toolkit_of(nvcc)
-    usages = compile_all(toolkit)
+    usages, counts = compile_all(toolkit, nvdisasm)
     kernels = len({name for name, _ in usages})
     elapsed = time.monotonic() - start
     print(f"{kernels} kernels for {len(ARCHITECTURES)} architectures in {elapsed:.0f} s.")
 
-    made = ptxas_report.table(usages, toolkit.release)
-    committed = TABLE.read_text(encoding="utf-8") if TABLE.exists() else ""
-    if options.update:
-        TABLE.write_text(made, encoding="utf-8")
-    elif committed and ptxas_report.release_of(committed) != toolkit.release:
-        print(f"{TABLE.name} is of another nvcc than {toolkit.release}: not compared.")
-    elif changes := difference(committed, made):
-        sys.exit(f"{changes}\n{TABLE.name} differs: run .ci/cuda_kernels --update and commit it.")
+    tables = {TABLE: ptxas_report.table(usages, toolkit.release)}
+    if nvdisasm is not None:
+        version = count_instructions.version_of(nvdisasm)
+        tables[count_instructions.TABLE] = count_instructions.table(
+            counts, toolkit.release, version
+        )
+    changes = [compare(path, made, options.update) for path, made in tables.items()]
+    if any(changes):
+        sys.exit("\n".join(filter(None, changes)))
     if found := ptxas_report.complaints(usages):
         sys.exit("\n".join(["Kernels must not use local memory:", *found]))
 

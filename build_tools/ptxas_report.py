@@ -51,7 +51,7 @@ def readable(name):
 
 
 def named(usages):
-    """The same with readable names, which must still be different from each other."""
+    """The same, by (readable name, architecture); names must still differ from each other."""
     symbols = sorted({symbol for symbol, _ in usages})
     names = {symbol: readable(name) for symbol, name in demangled(symbols).items()}
     if len(set(names.values())) != len(symbols):

@@ -589,13 +589,26 @@ class TestReadme:
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs taskset")
 class TestBusy:
     def test_a_case_is_measured_in_its_surroundings(self):
-        rows = busy.run_case(busy.CASES[-1], busy.TINY, seconds=0.001)
+        (bound,) = (case for case in busy.CASES if case.one_processor)
+        rows = busy.run_case(bound, busy.TINY, seconds=0.001)
         assert set(rows) == set(PASSES)
         row = {"case": {"name": "here"}, "pass": "infer", **rows["infer"]}
         assert row["threads"] == 2  # as OMP_NUM_THREADS says
         assert set(row["timings"]) == {"rotcell", "torch", "rotcell, 1 thread", "torch, 1 thread"}
         assert "failed" not in busy.line(row)
         assert readme.threads({"rows": [row]}).splitlines()[2].startswith("| here | infer | ")
+
+    def test_a_quota_holds_for_the_command_and_the_group_is_gone_afterwards(self):
+        group, limits = busy._control_group()
+        try:
+            with busy._quota(of_one=True) as prefix:
+                command = [*prefix, "cat", "/proc/self/cgroup"]
+                inside = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+                assert {name: (group / name).read_text().strip() for name in limits} == limits
+        except busy.NotPossible as reason:
+            pytest.skip(str(reason))
+        assert group.name in inside
+        assert not group.exists()
 
     def test_busy_processes_end(self):
         with busy._busy_processes(2) as processes:

@@ -14,7 +14,7 @@ from ._torch_check import check_torch
 
 __version__ = check_torch()["version"]
 
-from . import reference
+from . import reference, self_check
 from .cells import ClassicGRUCell, LSTMCell, RotGRUCell, RotLSTMCell
 from .info import build_info
 from .layers import LSTM, ClassicGRU, RotGRU, RotLSTM
@@ -33,6 +33,7 @@ __all__ = [
     "__version__",
     "build_info",
     "reference",
+    "self_check",
     "trace",
     "use_reference",
 ]
@@ -41,3 +42,5 @@ __all__ = [
 torch.serialization.add_safe_globals(
     [LSTM, ClassicGRU, ClassicGRUCell, LSTMCell, RotGRU, RotGRUCell, RotLSTM, RotLSTMCell]
 )
+
+self_check.set_up()

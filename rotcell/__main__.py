@@ -3,9 +3,11 @@
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from ._closed_pipe import quiet_on_closed_pipe
 from .cuda_paths import describe_cuda_paths
+from .gpu_check import command as gpu_check
 from .info import build_info, describe
 
 
@@ -23,7 +25,35 @@ def main(arguments: list[str] | None = None) -> int:
         help="say which kernels run for which sizes, on the GPUs of this machine or, without any, "
         "on well-known ones",
     )
+    what.add_argument(
+        "--check-gpu",
+        action="store_true",
+        help="compare every kernel with the reference on the GPU of this machine, time it beside "
+        "cuDNN, and write what was found to a file to send us; exit status 1 if something is "
+        "wrong, 2 if there is nothing to check",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help=f"of --check-gpu (default: {gpu_check.DEFAULT_OUTPUT})",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help="that --check-gpu may take: results first, then timings as far as there is time "
+        f"(default: {gpu_check.DEFAULT_SECONDS:g})",
+    )
     options = parser.parse_args(arguments)
+    for name in ("output", "seconds"):
+        if getattr(options, name) is not None and not options.check_gpu:
+            parser.error(f"--{name} belongs to --check-gpu")
+    if options.seconds is not None and not options.seconds > 0:
+        parser.error(f"--seconds must be positive, got {options.seconds:g}")
+    if options.check_gpu:
+        return gpu_check.main(
+            options.output or gpu_check.DEFAULT_OUTPUT, options.seconds or gpu_check.DEFAULT_SECONDS
+        )
     if options.cuda_paths:
         print(describe_cuda_paths())
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -13,6 +14,8 @@ from . import _torch_check
 CUDA_LIBRARY = "librotcell_cuda.so"
 #: As librotcell_cuda.so numbers them.
 CUDA_PATHS = ("stepwise", "resident", "cooperative")
+CUDA_PASSES = ("forward", "backward")
+CUDA_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 #: In the order in which it tells them.
 CUDA_PROPERTIES = (
     "compute_capability",
@@ -22,6 +25,22 @@ CUDA_PROPERTIES = (
     "threads_per_multiprocessor",
     "cooperative_launch",
 )
+
+
+class CudaPathUse(ctypes.Structure):
+    """A path for one cell, pass and number type on one device, and the call it is used for.
+
+    As RotcellPathUse in csrc/ops/cuda/c_functions.h.
+    """
+
+    _fields_ = (
+        *((name, ctypes.c_int) for name in ("device", "cell", "pass_number", "number", "path")),
+        *((name, ctypes.c_int64) for name in ("hidden", "batch", "steps")),
+    )
+
+
+#: Takes the use of a path, returns None or the text of an error.
+CudaCheck = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(CudaPathUse))
 
 _cpu: ctypes.CDLL | None = None
 _cuda: ctypes.CDLL | None = None
@@ -126,8 +145,40 @@ def cuda_device(index: int) -> dict[str, int]:
     return dict(zip(CUDA_PROPERTIES, values, strict=True))
 
 
-def force_cuda_path(path: str | None) -> None:
-    """For tests: take this path always, or with None the fastest again."""
+def _path_number(path: str | None) -> int:
     if path is not None and path not in CUDA_PATHS:
         raise ValueError(f"path must be one of {', '.join(CUDA_PATHS)}, got {path!r}")
-    _loaded_cuda().rotcell_cuda_force_path(-1 if path is None else CUDA_PATHS.index(path))
+    return -1 if path is None else CUDA_PATHS.index(path)
+
+
+def force_cuda_path(path: str | None) -> None:
+    """For tests: take this path always, or with None the fastest again."""
+    _loaded_cuda().rotcell_cuda_force_path(_path_number(path))
+
+
+def force_cuda_path_of_thread(path: str | None) -> None:
+    """The same for the calling thread only."""
+    _loaded_cuda().rotcell_cuda_force_path_of_thread(_path_number(path))
+
+
+def allow_cuda_path(path: str, allowed: bool) -> None:
+    """Whether a path may be taken at all."""
+    _loaded_cuda().rotcell_cuda_allow_path(_path_number(path), int(allowed))
+
+
+def switch_off_cuda_path(use: CudaPathUse) -> None:
+    """Take this path no more in this process."""
+    if _loaded_cuda().rotcell_cuda_switch_off(ctypes.byref(use)) != 0:
+        raise ValueError("there is no such cell, pass, type or path")
+
+
+def set_cuda_check(check: Any) -> None:
+    """Call this `CudaCheck` before a path is used for the first time; None: nothing."""
+    library = _loaded_cuda()
+    library.rotcell_cuda_set_check.restype = None
+    library.rotcell_cuda_set_check(check if check is not None else ctypes.c_void_p(None))
+
+
+def forget_cuda_checks() -> None:
+    """For tests: as if no path had been used."""
+    _loaded_cuda().rotcell_cuda_forget_checks()

@@ -18,6 +18,8 @@ from torch.nn.utils.rnn import PackedSequence
 from . import ops
 from .reference import GATE_FUNCTIONS, Cell, Weights
 
+__all__ = ["CellModule", "Layer"]
+
 
 class _Drawing(threading.local):
     weights = True

@@ -168,9 +168,10 @@ class RotLSTMCell(_LSTMCell):
         - output: the new ``(h, c)``, shaped like hx.
 
     Parameters, rows in the order i, f, g, o, rot:
-        - ``weight_ih``: ``[4H + H//2, input_size]``
-        - ``weight_hh``: ``[4H + H//2, H]``
-        - ``bias_ih``, ``bias_hh``: ``[4H + H//2]``
+
+    - ``weight_ih``: ``[4H + H//2, input_size]``
+    - ``weight_hh``: ``[4H + H//2, H]``
+    - ``bias_ih``, ``bias_hh``: ``[4H + H//2]``
 
     Example:
         >>> import torch
@@ -222,9 +223,10 @@ class RotGRUCell(_GRUCell):
         - output: the new ``h``, shaped like hx.
 
     Parameters, rows in the order r, z, n, rot:
-        - ``weight_ih``: ``[3H + H//2, input_size]``
-        - ``weight_hh``: ``[3H + H//2, H]``
-        - ``bias_ih``, ``bias_hh``: ``[3H + H//2]``
+
+    - ``weight_ih``: ``[3H + H//2, input_size]``
+    - ``weight_hh``: ``[3H + H//2, H]``
+    - ``bias_ih``, ``bias_hh``: ``[3H + H//2]``
 
     Example:
         >>> import torch
@@ -273,9 +275,10 @@ class LSTMCell(_LSTMCell):
         - output: the new ``(h, c)``, shaped like hx.
 
     Parameters, rows in the order i, f, g, o:
-        - ``weight_ih``: ``[4H, input_size]``
-        - ``weight_hh``: ``[4H, H]``
-        - ``bias_ih``, ``bias_hh``: ``[4H]``
+
+    - ``weight_ih``: ``[4H, input_size]``
+    - ``weight_hh``: ``[4H, H]``
+    - ``bias_ih``, ``bias_hh``: ``[4H]``
 
     Example:
         >>> import torch
@@ -320,9 +323,10 @@ class ClassicGRUCell(_GRUCell):
         - output: the new ``h``, shaped like hx.
 
     Parameters, rows in the order r, z, n:
-        - ``weight_ih``: ``[3H, input_size]``
-        - ``weight_hh``: ``[3H, H]``
-        - ``bias_ih``, ``bias_hh``: ``[3H]``
+
+    - ``weight_ih``: ``[3H, input_size]``
+    - ``weight_hh``: ``[3H, H]``
+    - ``bias_ih``, ``bias_hh``: ``[3H]``
 
     Example:
         >>> import torch

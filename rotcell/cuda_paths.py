@@ -43,6 +43,30 @@ def path_of(cell: str, pass_name: str, hidden: int, dtype: str, gpu: dict[str, i
     return str(plan["path"])
 
 
+def _plan(
+    path: str | None,
+    cell: str,
+    pass_name: str,
+    hidden: int,
+    batch: int,
+    steps: int,
+    dtype: torch.dtype,
+    gpu: dict[str, int],
+) -> Any:
+    name = str(dtype).removeprefix("torch.")
+    return _module().cuda_plan(cell, pass_name, hidden, batch, steps, name, gpu, path=path)
+
+
+def fits(path: str, *call: Any) -> bool:
+    """Whether a path can run a call: cell, pass, hidden size, batch, steps, type and GPU."""
+    return _plan(path, *call) is not None
+
+
+def chosen_path(*call: Any) -> str:
+    """The path that the same call takes."""
+    return str(_plan(None, *call)["path"])
+
+
 def describe_cuda_paths() -> str:
     """A table for people to read."""
     lines = [f"Paths for a batch of {BATCH} and {STEPS} steps, by hidden size"]

@@ -78,16 +78,15 @@ def _refuse_projection(proj_size: object) -> None:
 
 
 class RotLSTM(_LSTMLayer):
-    r"""An LSTM whose memory is rotated, pair by pair, at every timestep.
+    """An LSTM whose memory is rotated, pair by pair, at every timestep.
 
     Used like `torch.nn.LSTM`, with the same arguments, inputs, outputs and parameter names. For
-    every pair of memory units there is a further gate, the angle :math:`u`:
+    every pair of memory units there is a further gate, the angle u:
 
-    .. math::
-        u_t &= 2 \pi \sigma(W_{rot} [h_{t-1}, x_t] + b_{rot}) \\
-        d_t &= f_t \circ c_{t-1} + i_t \circ g_t \\
-        c_t &= U(u_t) d_t \\
-        h_t &= o_t \circ \tanh(c_t)
+        u[t] = 2 pi sigmoid(W_rot [h[t-1], x[t]] + b_rot)
+        d[t] = f[t] * c[t-1] + i[t] * g[t]
+        c[t] = U(u[t]) d[t]
+        h[t] = o[t] * tanh(c[t])
 
     Args:
         input_size: features of the input.
@@ -118,10 +117,11 @@ class RotLSTM(_LSTMLayer):
 
     Parameters, for layer k (and again with the suffix ``_reverse``), rows in the order i, f, g, o,
     rot, so that the first 4H are those of nn.LSTM:
-        - ``weight_ih_l{k}``: ``[4H + H//2, input features of the layer]``
-        - ``weight_hh_l{k}``: ``[4H + H//2, P]``
-        - ``bias_ih_l{k}``, ``bias_hh_l{k}``: ``[4H + H//2]``
-        - ``weight_hr_l{k}``: ``[P, H]``, with a projection only
+
+    - ``weight_ih_l{k}``: ``[4H + H//2, input features of the layer]``
+    - ``weight_hh_l{k}``: ``[4H + H//2, P]``
+    - ``bias_ih_l{k}``, ``bias_hh_l{k}``: ``[4H + H//2]``
+    - ``weight_hr_l{k}``: ``[P, H]``, with a projection only
 
     Example:
         >>> import torch
@@ -199,16 +199,15 @@ class RotLSTM(_LSTMLayer):
 
 
 class RotGRU(_GRULayer):
-    r"""A GRU whose reset memory is rotated, pair by pair, at every timestep.
+    """A GRU whose reset memory is rotated, pair by pair, at every timestep.
 
     Used like `torch.nn.GRU`, with the same arguments, inputs, outputs and parameter names. For
-    every pair of units there is a further gate, the angle :math:`u`:
+    every pair of units there is a further gate, the angle u:
 
-    .. math::
-        u_t &= 2 \pi \sigma(W_{rot} [h_{t-1}, x_t] + b_{rot}) \\
-        d_t &= h_{t-1} \circ r_t \\
-        n_t &= \tanh(W_n [U(u_t) d_t, x_t] + b_n) \\
-        h_t &= (1 - z_t) \circ h_{t-1} + z_t \circ n_t
+        u[t] = 2 pi sigmoid(W_rot [h[t-1], x[t]] + b_rot)
+        d[t] = h[t-1] * r[t]
+        n[t] = tanh(W_n [U(u[t]) d[t], x[t]] + b_n)
+        h[t] = (1 - z[t]) * h[t-1] + z[t] * n[t]
 
     Two things differ from nn.GRU besides the rotation, both as in the paper: the reset acts before
     the product with the recurrent weights, and z weighs the candidate, not the old state.
@@ -239,9 +238,10 @@ class RotGRU(_GRULayer):
 
     Parameters, for layer k (and again with the suffix ``_reverse``), rows in the order r, z, n,
     rot:
-        - ``weight_ih_l{k}``: ``[3H + H//2, input features of the layer]``
-        - ``weight_hh_l{k}``: ``[3H + H//2, H]``
-        - ``bias_ih_l{k}``, ``bias_hh_l{k}``: ``[3H + H//2]``
+
+    - ``weight_ih_l{k}``: ``[3H + H//2, input features of the layer]``
+    - ``weight_hh_l{k}``: ``[3H + H//2, H]``
+    - ``bias_ih_l{k}``, ``bias_hh_l{k}``: ``[3H + H//2]``
 
     Example:
         >>> import torch
@@ -308,10 +308,11 @@ class LSTM(_LSTMLayer):
         - ``(h_n, c_n)``: shaped like ``(h_0, c_0)``.
 
     Parameters, for layer k (and again with the suffix ``_reverse``), rows in the order i, f, g, o:
-        - ``weight_ih_l{k}``: ``[4H, input features of the layer]``
-        - ``weight_hh_l{k}``: ``[4H, P]``
-        - ``bias_ih_l{k}``, ``bias_hh_l{k}``: ``[4H]``
-        - ``weight_hr_l{k}``: ``[P, H]``, with a projection only
+
+    - ``weight_ih_l{k}``: ``[4H, input features of the layer]``
+    - ``weight_hh_l{k}``: ``[4H, P]``
+    - ``bias_ih_l{k}``, ``bias_hh_l{k}``: ``[4H]``
+    - ``weight_hr_l{k}``: ``[P, H]``, with a projection only
 
     Example:
         >>> import torch
@@ -348,11 +349,10 @@ class LSTM(_LSTMLayer):
 
 
 class ClassicGRU(_GRULayer):
-    r"""The GRU as Cho et al. wrote it, which is `RotGRU` without the rotation.
+    """The GRU as Cho et al. wrote it, which is `RotGRU` without the rotation.
 
-    .. math::
-        n_t &= \tanh(W_n [h_{t-1} \circ r_t, x_t] + b_n) \\
-        h_t &= (1 - z_t) \circ h_{t-1} + z_t \circ n_t
+        n[t] = tanh(W_n [h[t-1] * r[t], x[t]] + b_n)
+        h[t] = (1 - z[t]) * h[t-1] + z[t] * n[t]
 
     Used like `torch.nn.GRU`, with the same arguments, inputs, outputs, parameter names and shapes,
     but with other equations, so do not load the weights of one into the other: nn.GRU resets after
@@ -380,9 +380,10 @@ class ClassicGRU(_GRULayer):
         - ``h_n``: shaped like ``h_0``.
 
     Parameters, for layer k (and again with the suffix ``_reverse``), rows in the order r, z, n:
-        - ``weight_ih_l{k}``: ``[3H, input features of the layer]``
-        - ``weight_hh_l{k}``: ``[3H, H]``
-        - ``bias_ih_l{k}``, ``bias_hh_l{k}``: ``[3H]``
+
+    - ``weight_ih_l{k}``: ``[3H, input features of the layer]``
+    - ``weight_hh_l{k}``: ``[3H, H]``
+    - ``bias_ih_l{k}``, ``bias_hh_l{k}``: ``[3H]``
 
     Example:
         >>> import torch

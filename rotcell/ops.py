@@ -107,10 +107,9 @@ def sequence(
     tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
     if device.type != "meta" and torch.is_autocast_enabled(device.type):
         tensors = _autocast(tensors, torch.get_autocast_dtype(device.type))
-    if _needs_reference(device, tensors):
-        x, states, weights = ops.split(tensors)
-        found = cell.sequence(x, states, weights, batch_sizes, reverse, gates, angle_gates)
-        return found if padding is None else (padding.apply(found[0]), *found[1:])
+    options = (reverse, gates, angle_gates)
+    if _needs_reference(cell, device, tensors):
+        return _by_reference(ops, tensors, batch_sizes, options, padding)
     arguments = (
         *tensors, batch_sizes, reverse, _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates],
     )  # fmt: skip
@@ -124,12 +123,28 @@ def sequence(
         return (out if padding is None else padding.apply(out)), *rest[: ops.num_states]
     # The ops are differentiable by themselves, but at every call that takes the dispatcher another
     # way round through Python: below its autograd there is nothing but the kernel.
-    if needs_gradient:
-        results: tuple[Tensor, ...] = ops.differentiable(padding, *arguments)
-        return results
-    with torch._C._AutoDispatchBelowAutograd():
-        out, *rest = ops.forward(*arguments, False)
-        return (out if padding is None else padding.take(out)), *rest[: ops.num_states]
+    try:
+        if needs_gradient:
+            results: tuple[Tensor, ...] = ops.differentiable(padding, *arguments)
+            return results
+        with torch._C._AutoDispatchBelowAutograd():
+            out, *rest = ops.forward(*arguments, False)
+            return (out if padding is None else padding.take(out)), *rest[: ops.num_states]
+    except RuntimeError:
+        if not _is_given_up(cell.name, device, tensors[0].dtype):
+            raise
+    return _by_reference(ops, tensors, batch_sizes, options, padding)
+
+
+def _by_reference(
+    ops: _Ops,
+    tensors: Sequence[Any],
+    batch_sizes: Tensor | None,
+    options: tuple[bool, str, str],
+    padding: Padding | None,
+) -> tuple[Tensor, ...]:
+    found = ops.cell.sequence(*ops.split(tensors), batch_sizes, *options)
+    return found if padding is None else (padding.apply(found[0]), *found[1:])
 
 
 def sequence_with_saved(
@@ -151,12 +166,61 @@ def sequence_with_saved(
     tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
     if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
         tensors = _autocast(tensors, torch.get_autocast_dtype(x.device.type))
-    if _needs_reference(x.device, tensors):
+    if _needs_reference(cell, x.device, tensors):
         return None
     functions = _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates]
     with torch._C._AutoDispatchBelowAutograd():
         results = ops.forward(*tensors, batch_sizes, reverse, *functions, True)
     return results[: ops.num_results], results[ops.num_results :]
+
+
+def gradients_from_saved(
+    cell: Cell,
+    grads: Sequence[Tensor | None],
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Weights,
+    batch_sizes: Tensor | None,
+    reverse: bool,
+    gates: str,
+    angle_gates: str,
+    out: Tensor,
+    saved: Sequence[Tensor],
+) -> tuple[Tensor | None, ...]:
+    """Gradients of x, states and weights by the kernel, from those of output and last states.
+
+    `out` and `saved` are what `sequence_with_saved` gave.
+    """
+    ops = _OPS[cell.name]
+    tensors = (x, *states, *weights[: ops.num_weights])
+    options = (reverse, _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates])
+    needed = [t is not None for t in tensors]
+    return _kernel_gradients(ops, grads, tensors, batch_sizes, options, out, saved, needed)
+
+
+#: Cells, devices and types for which no kernel is to be trusted.
+_given_up: set[tuple[str, torch.device, torch.dtype]] = set()
+
+
+def give_up(cell: Cell, device: torch.device, dtype: torch.dtype) -> None:
+    """Run this cell on the reference there from now on."""
+    _given_up.add((cell.name, device, dtype))
+
+
+_gpu_kernels_wanted = True
+
+
+def want_gpu_kernels(wanted: bool) -> None:
+    """Whether GPUs run kernels, where there are any; otherwise the reference."""
+    global _gpu_kernels_wanted
+    _gpu_kernels_wanted = wanted
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _is_given_up(cell_name: str, device: torch.device, dtype: torch.dtype) -> bool:
+    if not _gpu_kernels_wanted and device.type == "cuda":
+        return True
+    return bool(_given_up) and (cell_name, device, dtype) in _given_up
 
 
 def _autocast(tensors: Sequence[Tensor | None], dtype: torch.dtype) -> tuple[Tensor | None, ...]:
@@ -167,8 +231,8 @@ def _autocast(tensors: Sequence[Tensor | None], dtype: torch.dtype) -> tuple[Ten
     )
 
 
-def _needs_reference(device: torch.device, tensors: Sequence[Tensor | None]) -> bool:
-    if _mode.reference:
+def _needs_reference(cell: Cell, device: torch.device, tensors: Sequence[Any]) -> bool:
+    if _mode.reference or _is_given_up(cell.name, device, tensors[0].dtype):
         return True
     if device.type != "cpu" and not _has_kernels(device):
         _warn_of_missing_kernels(device)
@@ -242,7 +306,6 @@ def _register(cell: Cell) -> _Ops:
     num_weights = len(Weights._fields) - (0 if cell.can_project else 1)
     num_results = 1 + num_states  # output, last states; saved tensors come after them
     num_tensors = 1 + num_states + num_weights
-    first_bias = 1 + num_states + Weights._fields.index("b_ih")
 
     def keep(
         ctx: Any,
@@ -275,16 +338,16 @@ def _register(cell: Cell) -> _Ops:
         if not ctx.save:
             with torch._C._AutoDispatchBelowAutograd():
                 saved = forward_op(*tensors, batch_sizes, *ctx.options, True)[num_results:]
-        without_biases = tensors[:first_bias] + tensors[first_bias + 2 :]
-        with torch._C._AutoDispatchBelowAutograd():
-            found = backward_op(
-                *grads, *without_biases, batch_sizes, *ctx.options, out, *saved,
-                needed[0], any(needed[1 + num_states :]),
-            )  # fmt: skip
-        *before, bias = found[: first_bias + 1]
-        # The biases have the same gradient, but a tensor each: it may become their .grad.
-        every = (*before, bias, bias.clone(), *found[first_bias + 1 :])
-        return tuple(g if n else None for n, g in zip(needed, every, strict=True))
+        try:
+            return _kernel_gradients(
+                ops, grads, tensors, batch_sizes, ctx.options, out, saved, needed
+            )
+        except RuntimeError:
+            if torch.compiler.is_compiling() or not _is_given_up(cell.name, out.device, out.dtype):
+                raise
+        with torch.enable_grad():
+            found = _reference_gradients(ops, tensors, batch_sizes, ctx.options, grads, needed)
+        return tuple(None if g is None else g.detach() for g in found)
 
     class SequenceFunction(torch.autograd.Function):
         @staticmethod
@@ -322,6 +385,30 @@ def _register(cell: Cell) -> _Ops:
         cell, forward_op, backward_op, SequenceFunction.apply, num_states, num_weights, num_results
     )
     return ops
+
+
+def _kernel_gradients(
+    ops: _Ops,
+    grads: Sequence[Tensor | None],
+    tensors: Sequence[Tensor | None],
+    batch_sizes: Tensor | None,
+    options: Sequence[Any],
+    out: Tensor,
+    saved: Sequence[Tensor],
+    needed: Sequence[bool],
+) -> tuple[Tensor | None, ...]:
+    """Gradients of the tensors that need them, given those of output and last states."""
+    first_bias = 1 + ops.num_states + Weights._fields.index("b_ih")
+    without_biases = (*tensors[:first_bias], *tensors[first_bias + 2 :])
+    with torch._C._AutoDispatchBelowAutograd():
+        found = ops.backward(
+            *grads, *without_biases, batch_sizes, *options, out, *saved,
+            needed[0], any(needed[1 + ops.num_states :]),
+        )  # fmt: skip
+    *before, bias = found[: first_bias + 1]
+    # The biases have the same gradient, but a tensor each: it may become their .grad.
+    every = (*before, bias, bias.clone(), *found[first_bias + 1 :])
+    return tuple(g if n else None for n, g in zip(needed, every, strict=True))
 
 
 def _reference_gradients(

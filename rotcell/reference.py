@@ -97,11 +97,11 @@ PAIRS = Rotation({"rot": "rotation"}, angles=lambda hidden_size: hidden_size // 
 class Weights(NamedTuple):
     """The weights of one direction of one layer; R rows, those of the gates in their order."""
 
-    w_ih: Tensor  # [R, I]
-    w_hh: Tensor  # [R, P]; P, the size of the output, is H without a projection
-    b_ih: Tensor | None = None  # [R]
-    b_hh: Tensor | None = None  # [R]
-    w_hr: Tensor | None = None  # [P, H], projection of the output
+    w_ih: torch.Tensor  # [R, I]
+    w_hh: torch.Tensor  # [R, P]; P, the size of the output, is H without a projection
+    b_ih: torch.Tensor | None = None  # [R]
+    b_hh: torch.Tensor | None = None  # [R]
+    w_hr: torch.Tensor | None = None  # [P, H], projection of the output
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@
 #include "simt/control.h"
 #include "simt/device.h"
 #include "simt/intrinsics.h"
+#include "simt/planted.h"
 #include "simt/waiting.h"
 
 uint3 threadIdx{0, 0, 0};
@@ -327,9 +328,12 @@ void run_blocks() {
 
 void launch(const char* name, Kind kind, const cuda::Grid& grid, const Call& call) {
   if (grid.blocks == 0) return;
+  const Launch comes_to = meet_planted_fault(name);
+  if (comes_to == Launch::fails) cuda::launch_failed(name, grid, "a planted fault");
   const std::lock_guard lock(launch_lock);
   check_launch(name, kind, grid);
   ++launch_counts[name];
+  if (comes_to == Launch::does_nothing) return;
   execution.name = name;
   execution.kind = kind;
   execution.grid = grid;

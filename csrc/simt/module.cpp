@@ -14,6 +14,7 @@
 #include "ops/cuda/path.h"
 #include "ops/registration.h"
 #include "simt/control.h"
+#include "simt/planted.h"
 
 namespace rotcell::ops::gpu {
 
@@ -86,6 +87,19 @@ void set_order(const std::string& order, uint64_t seed) {
   }
 }
 
+void plant_fault(const std::string& kernel, const std::string& fault) {
+  if (fault == "fails to launch") {
+    simt::plant_fault(kernel, simt::Fault::fails_to_launch);
+  } else if (fault == "does nothing") {
+    simt::plant_fault(kernel, simt::Fault::does_nothing);
+  } else if (fault == "hangs") {
+    simt::plant_fault(kernel, simt::Fault::hangs);
+  } else {
+    throw py::value_error("fault must be 'fails to launch', 'does nothing' or 'hangs', got '" +
+                          fault + "'");
+  }
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_simt, m) {
@@ -105,6 +119,9 @@ PYBIND11_MODULE(_simt, m) {
       "pose_as",
       [](const py::object& device) { simt::pose_as(rotcell::module::device_argument(device)); },
       py::arg("device"), "The GPU to be, by its name or a dict of its properties.");
+  m.def("plant_fault", plant_fault, py::arg("kernel"), py::arg("fault"),
+        "Launches of kernels whose names begin so have this fault, until remove_faults.");
+  m.def("remove_faults", simt::remove_faults);
   m.def("launches", simt::launches_by_kernel, "Launches since reset_launches, by kernel name.");
   m.def("reset_launches", simt::reset_launches);
 }

@@ -14,6 +14,8 @@ from training_helpers import in_this_process, questions, save_made_up, small
 from rotcell.babi import cli, load_task
 from rotcell.babi.cli import demo
 from rotcell.babi.data.generate import write_dataset
+from rotcell.babi.data.source import Source
+from rotcell.babi.sweep.collect import collect
 from rotcell.babi.sweep.experiments import EXPERIMENTS, make_plan
 from rotcell.babi.sweep.runner import Folder
 from rotcell.babi.training.checkpoint import Checkpoint
@@ -193,6 +195,7 @@ def test_evaluate(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert cli.main([*options, "--answers", str(answers)]) == 0
     out, err = capsys.readouterr()
     assert "data: unverified files (40 questions), test questions of task 4" in err
+    assert "the model was trained on other: generated (40 questions, seed 0)" in err
     assert f"accuracy {history.outcome.test:.1%}" in out
     assert f"with the weights of epoch {history.outcome.epoch}\n" in out
     rows = list(csv.DictReader(answers.open()))
@@ -239,6 +242,29 @@ def test_dry_run_lists_and_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFi
     assert "4 of 4 runs to do (2 lstm-torch, 2 rotlstm)" in said
     assert "with 2 workers" in said
     assert not out.exists()
+
+
+def test_dry_run_leaves_out_collected_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = Source(questions=1000)
+    plan = make_plan(EXPERIMENTS["lstm"], tasks=(4,), seeds=1, epochs=2)
+    Folder(tmp_path).adopt(plan)
+    save_made_up(Folder(tmp_path), plan.runs[0], 0.5, data=source.load(4).data)
+    lines = tmp_path / "lstm.jsonl"
+    collect(tmp_path, lines)
+    out = tmp_path / "out"
+    options = ["--tasks", "4", "--epochs", "2", "--out", str(out), "--have", str(lines)]
+    assert cli.main(["sweep", "lstm", *options, "--seeds", "1", "--dry-run"]) == 0
+    assert "1 of 2 runs to do (1 rotlstm)" in capsys.readouterr().out
+    assert (
+        cli.main(["sweep", "lstm", *options, "--cells", "lstm", "--seeds", "1", "--dry-run"]) == 0
+    )
+    assert capsys.readouterr().out == "0 of 1 runs to do: all are there.\n"
+    assert not out.exists()
+    lines.write_text(lines.read_text().replace(source.load(4).data.train.digest, "0" * 16))
+    assert cli.main(["sweep", "lstm", *options, "--seeds", "1", "--dry-run"]) == 1
+    assert "task4-lstm-size50-seed0 was collected on other data" in capsys.readouterr().err
 
 
 def test_a_size_named_twice_is_run_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -202,6 +202,14 @@ def test_collected_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert restore(lines, plan, Folder(tmp_path / "again")) == 0
     assert Folder(tmp_path / "again").result(plan.runs[3]).outcome.test == 0.5
 
+    # Notes of people are linked and not touched.
+    assert "notes.md" not in text
+    (tmp_path / "page" / "notes.md").write_text("As expected.")
+    assert cli.main(["report", str(tmp_path / "page")]) == 0
+    assert "](notes.md)" in (tmp_path / "page" / "README.md").read_text()
+    assert 'href="notes.md"' in (tmp_path / "page" / "index.html").read_text()
+    assert (tmp_path / "page" / "notes.md").read_text() == "As expected."
+
     lines.write_text(lines.read_text() + "{}\n")
     with pytest.raises(ResultError, match=r"lstm\.jsonl:13: not the result"):
         summarise(tmp_path / "page")
@@ -239,6 +247,48 @@ def test_claims(tmp_path: Path) -> None:
     found = {row[0].text: row[2].text for row in claims.claims_table({"lstm": some}).rows}
     assert found["it has a positive impact on most tasks"] == "undecided"
     assert found["task 18: accuracy better by 20"] == "holds"
+
+
+def test_tasks_with_few_runs_do_not_hide_what_the_others_say(tmp_path: Path) -> None:
+    plan = make_plan(EXPERIMENTS["lstm"], tasks=(1, 2, 4), seeds=3)
+    folder = Folder(tmp_path)
+    folder.adopt(plan)
+    for run in plan.runs:
+        if run.task != 2 or run.seed == 0:
+            gain = {1: 0.1, 2: 0.5, 4: 0.2}[run.task] * (run.cell == "rotlstm")
+            save_made_up(folder, run, 0.3 + gain + 0.01 * run.seed)
+    (summary,) = summarise(tmp_path)
+    # Task 2, with one run a cell, has no part in the mean, which is of the other two.
+    last = tables.comparison(summary).rows[-1]
+    assert (last[0].text, last[5].text[:5]) == ("mean of 2 tasks", "+15.0")
+    found = claims.better_overall(summary)
+    assert found.measured.startswith("+15.0 [")
+    assert found.measured.endswith("], 2 tasks (fewer than 3 runs of a task and cell)")
+    assert found.verdict == "undecided"
+    one = replace(summary, results=tuple(r for r in summary.results if r.settings.seed == 0))
+    assert claims.better_overall(one) == ("fewer than 3 runs of a task and cell", "undecided")
+    assert claims.better_by(18, 20)(one) == ("no runs yet", "undecided")
+    assert tables.paper_table(one) is None
+
+
+def test_experiments_side_by_side(tmp_path: Path) -> None:
+    for name, accuracy in (("lstm", 0.5), ("hard-angle", 0.6), ("gru", 0.7)):
+        plan = make_plan(EXPERIMENTS[name], tasks=(4,), seeds=3)
+        for run in plan.runs:
+            Folder(tmp_path / name).adopt(plan)
+            save_made_up(Folder(tmp_path / name), run, accuracy + 0.01 * run.seed)
+        collect(tmp_path / name, tmp_path / "page" / "runs" / f"{name}.jsonl")
+    text = write_report(tmp_path / "page", tmp_path / "page").markdown
+    # Of the 20 ways to deal out 3 and 3 values two are as extreme.
+    assert (
+        "| 4 two-arg-relations, RotLSTM | 61.0 ± 1.0 | 51.0 ± 1.0 | +10.0 [+7.7, +12.3] | 0.100 "
+        "| 3 / 3 |"
+    ) in text
+    assert "## All cells: LSTM, RotLSTM, GRU and RotGRU, hard gates" in text
+    assert (
+        "| 4 two-arg-relations | 51.0 ± 1.0 | 51.0 ± 1.0 | **71.0 ± 1.0** | **71.0 ± 1.0** "
+        "| 63.7 ± 9.4 | 65.8 ± 3.6 | 69.8 ± 1.9 | **70.8 ± 1.2** | 3 |"
+    ) in text
 
 
 def test_measures(tmp_path: Path) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
+import random
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import Kind, assert_near
+from helpers import LSTM, PLAIN_LSTM, Kind, assert_near
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -140,3 +143,91 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     after = Classifier()
     after.load_state_dict(torch.load(tmp_path / "after.pt"))
     assert_same_weights(after, model)
+
+
+def as_ours(lstm: nn.LSTM, kind: Kind) -> nn.Module:
+    """One of our layers with the weights of an nn.LSTM, which computes what that computes."""
+    if kind is LSTM:
+        return rotcell.RotLSTM.from_lstm(lstm)
+    sizes = lstm.input_size, lstm.hidden_size, lstm.num_layers
+    with torch.random.fork_rng():  # the program's own random numbers stay what they were
+        layer = rotcell.LSTM(*sizes, batch_first=lstm.batch_first, dropout=lstm.dropout)
+    layer.load_state_dict(lstm.state_dict())
+    return layer
+
+
+@pytest.mark.parametrize("kind", [LSTM, PLAIN_LSTM], ids=str)
+@pytest.mark.filterwarnings("ignore")
+def test_recurrent_ppo_learns_what_it_learns_with_nn_lstm(kind: Kind) -> None:
+    sb3_contrib = pytest.importorskip("sb3_contrib")
+
+    def learnt(swap: bool) -> dict[str, Tensor]:
+        agent = sb3_contrib.RecurrentPPO(
+            "MlpLstmPolicy",
+            "CartPole-v1",
+            n_steps=32,
+            batch_size=32,
+            n_epochs=2,
+            seed=0,
+            policy_kwargs={"lstm_hidden_size": 8, "net_arch": [8]},
+            device="cpu",
+        )
+        policy = agent.policy
+        if swap:
+            for name in ("lstm_actor", "lstm_critic"):
+                setattr(policy, name, as_ours(getattr(policy, name), kind))
+            policy.optimizer = policy.optimizer_class(
+                policy.parameters(), lr=agent.learning_rate, **policy.optimizer_kwargs
+            )
+        agent.learn(64)
+        return {name: value for name, value in policy.named_parameters() if "lstm" not in name}
+
+    expected = learnt(swap=False)
+    for name, value in learnt(swap=True).items():
+        assert_near(value, expected[name])
+
+
+@pytest.mark.parametrize("kind", [LSTM, PLAIN_LSTM], ids=str)
+@pytest.mark.filterwarnings("ignore")
+def test_deepar_forecasts_what_it_forecasts_with_nn_lstm(kind: Kind, tmp_path: Path) -> None:
+    deepar = pytest.importorskip("gluonts.torch.model.deepar")
+    from gluonts.dataset.common import ListDataset
+
+    wave = [math.sin(0.3 * step) + 2 for step in range(80)]
+    data = ListDataset([{"start": "2020-01-01", "target": wave}], freq="D")
+
+    class Estimator(deepar.DeepAREstimator):  # type: ignore[misc, name-defined]
+        swap = False
+
+        def create_lightning_module(self) -> Any:
+            module = super().create_lightning_module()
+            if self.swap:
+                module.model.rnn = as_ours(module.model.rnn, kind)
+            return module
+
+    def forecast(swap: bool) -> Tensor:
+        torch.manual_seed(0)
+        random.seed(0)
+        numpy.random.seed(0)
+        estimator = Estimator(
+            freq="D",
+            prediction_length=4,
+            context_length=8,
+            hidden_size=8,
+            batch_size=4,
+            num_batches_per_epoch=2,
+            num_parallel_samples=5,
+            trainer_kwargs={
+                "max_epochs": 1,
+                "accelerator": "cpu",
+                "default_root_dir": tmp_path,
+                "logger": False,
+                "enable_progress_bar": False,
+            },
+        )
+        estimator.swap = swap
+        predictor = estimator.train(data)
+        torch.manual_seed(0)
+        return torch.as_tensor(next(iter(predictor.predict(data))).samples)
+
+    assert_near(forecast(swap=True), forecast(swap=False))

@@ -141,6 +141,12 @@ def test_hovering_tells_the_value(page, trace):
         assert f"pair {row}" in tip
         angle = float(trace[0].row("angles", 0)[step, row])
         assert f"{angle:.4f} rad" in tip
+    page.choose("#quantity", "deviation")
+    page.point(*cell_at(page, 2, 4))
+    angles = trace[0].row("angles", 0)[:, 2].double()
+    mean = torch.polar(torch.ones_like(angles), angles).mean().angle()
+    apart = math.degrees(math.remainder(float(angles[4] - mean), 2 * math.pi))
+    assert f"{apart:+.1f}°".replace("-", "−") in page.text("#tip")  # noqa: RUF001
     page.choose("#quantity", "f")
     page.point(*cell_at(page, 5, 7))
     assert "unit 5" in page.text("#tip")
@@ -157,7 +163,7 @@ def test_clicking_a_cell_chooses_token_and_pair(page, trace):
 
 def test_every_quantity_can_be_shown(page):
     names = page.run("return [...document.getElementById('quantity').options].map(o => o.value)")
-    assert names == ["angles", *"ifgo", "before_rotation", "after_rotation", "output"]
+    assert names == ["angles", "deviation", *"ifgo", "before_rotation", "after_rotation", "output"]
     pictures = set()
     for name in names:
         page.choose("#quantity", name)

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from rotcell import RotLSTM
 from rotcell.babi.data.source import Source
+from rotcell.babi.training.checkpoint import Checkpoint
 from rotcell.babi.training.settings import RunSettings
 from rotcell.babi.training.tensors import vectorise
-from rotcell.babi.training.train import Place, Trainer
+from rotcell.babi.training.train import Place, Trainer, train
 
 STUDY = Path(__file__).resolve().parents[2] / "studies" / "angles"
 sys.path.insert(0, str(STUDY))
@@ -61,7 +63,7 @@ def test_the_plain_loop_with_the_papers_rule_is_the_layer():
 def test_masked_angles_do_not_depend_on_what_is_masked():
     layer, x = RotLSTM(3, 4), torch.randn(5, 2, 3)
     torch.manual_seed(0)
-    variants.use_masked_angles(layer, from_x=True)
+    variants.TRAINING_VARIANTS["x-only"](layer)
     before = layer(x)[0].detach()
     with torch.no_grad():
         layer.weight_hh_l0[16:] += 1
@@ -73,11 +75,26 @@ def test_masked_angles_do_not_depend_on_what_is_masked():
     assert not layer.weight_hh_l0.grad[16:].any()
     assert layer.weight_hh_l0.grad[:16].any()
     assert layer.weight_ih_l0.grad[16:].any()
-    variants.use_masked_angles(layer, from_x=False)
+    variants.TRAINING_VARIANTS["fixed"](layer)
     layer.zero_grad()
     layer(x)[0].sum().backward()
     assert not layer.weight_ih_l0.grad[16:].any()
     assert layer.bias_ih_l0.grad[16:].any()
+
+
+def test_a_sign_flip_is_an_lstm_that_negates_its_memory():
+    layer, x = RotLSTM(3, 4), torch.randn(5, 2, 3)
+    plain = nn.LSTMCell(3, 4)
+    for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+        getattr(plain, name).data.copy_(getattr(layer, f"{name}_l0").detach()[:16])
+    variants.TRAINING_VARIANTS["sign-flip"](layer)
+    h, c = torch.zeros(2, 4), torch.zeros(2, 4)
+    expected = []
+    for step in x:
+        # o tanh(-c) = -o tanh(c)
+        h, c = (-value for value in plain(step, (h, c)))
+        expected.append(h)
+    torch.testing.assert_close(layer(x)[0], torch.stack(expected))
 
 
 def test_variance_explained():
@@ -140,13 +157,27 @@ def test_runs_are_resumed_and_not_computed_twice(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Trainer, "epoch", epoch)
     with pytest.raises(KeyboardInterrupt):
-        run.run_one(one, SOURCE.load(1), tmp_path, epochs=2)
-    run.run_one(one, SOURCE.load(1), tmp_path, epochs=2)
+        run.run_one(one, SOURCE.load(1), tmp_path, 2, ())
+    run.run_one(one, SOURCE.load(1), tmp_path, 2, ())
     assert epochs == [0, 1]
     found = json.loads((tmp_path / f"{one.name}.json").read_text())
     assert found["data"] == SOURCE.load(1).data.plain()
     assert found["settings"]["seed"] == 0
     assert found["model"] == "rotlstm x-only"
+
+
+def test_models_of_a_sweep_are_measured_and_not_trained(tmp_path, monkeypatch):
+    one = run.Run(task=1, model="lstm", seed=0)
+    settings = one.settings(1)
+    kept = tmp_path / f"{settings.name}.pt"
+    train(SOURCE.load(1), settings, checkpoint=kept)
+    monkeypatch.setattr(Trainer, "epoch", None)
+    assert run.kept_model(one, one.settings(2), [tmp_path]) is None  # trained otherwise
+    assert run.kept_model(run.Run(1, "rotlstm fixed", 0), settings, [tmp_path]) is None
+    run.run_one(one, SOURCE.load(1), tmp_path, 1, [tmp_path / "none", tmp_path])
+    found = json.loads((tmp_path / f"{one.name}.json").read_text())
+    assert found["outcome"] == Checkpoint.load(kept).history.outcome._asdict()
+    assert found["norm"]
 
 
 def test_the_page_in_the_repository_is_what_the_runs_give():

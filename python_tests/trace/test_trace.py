@@ -219,6 +219,7 @@ def test_an_lstm_of_torch_has_no_angles(bias):
         step = 0 if direction.reverse else -1
         torch.testing.assert_close(direction.memory[:, step], last)
     assert math.isnan(trace.summary()[0].mean_angle)
+    assert "nan" not in str(trace.summary())
     assert 0 < trace.summary()[0].norm_kept < 1
 
 

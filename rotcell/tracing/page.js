@@ -21,6 +21,7 @@
 
   const LABELS = {
     angles: "angle of the turn",
+    deviation: "angle, from the pair's mean",
     i: "input gate i",
     f: "forget gate f",
     g: "candidate g",
@@ -32,7 +33,7 @@
     after_rotation: "memory after the turn",
     output: "output h",
   };
-  const SIGNED = ["g", "n", "before_rotation", "after_rotation", "output"];
+  const SIGNED = ["deviation", "g", "n", "before_rotation", "after_rotation", "output"];
   const MEMORIES = ["before_rotation", "after_rotation"];
 
   const state = {
@@ -54,7 +55,11 @@
   const hasForgetGate = () => direction().names.includes("f");
 
   // All that is shown of a direction; a cell without rotation has one memory, not two.
-  const quantities = () => direction().names.filter((name) => rotates() || name !== "before_rotation");
+  const quantities = () =>
+    rotates()
+      ? direction().names.flatMap((name) => (name === "angles" ? ["angles", "deviation"] : [name]))
+      : direction().names.filter((name) => name !== "before_rotation");
+  const ofPairs = (name) => name === "angles" || name === "deviation";
 
   function label(name) {
     if (name === "after_rotation" && !rotates()) return "memory";
@@ -63,11 +68,12 @@
   }
 
   function columnsOf(name) {
-    if (name === "angles") return direction().pairs;
+    if (ofPairs(name)) return direction().pairs;
     return name === "output" ? direction().outputs : direction().units;
   }
 
   function value(name, step, column, row = state.sequence) {
+    if (name === "deviation") return shortWay(angle(step, column, row) - meanAngle(column, row));
     return numbers(direction().rows[row][name])[step * columnsOf(name).length + column];
   }
 
@@ -75,6 +81,21 @@
   // The same rotation the short way round: -pi to pi.
   const shortWay = (u) => u - TAU * Math.round(u / TAU);
   const degrees = (u) => (u * 180) / Math.PI;
+
+  // Round the circle, over the tokens of a row; computed once for every pair.
+  const meanAngles = new Map();
+  function meanAngle(pair, row) {
+    const key = [state.direction, row, pair].join();
+    if (!meanAngles.has(key)) {
+      let [cos, sin] = [0, 0];
+      for (let t = 0; t < data.sequences[row].tokens.length; t++) {
+        cos += Math.cos(angle(t, pair, row));
+        sin += Math.sin(angle(t, pair, row));
+      }
+      meanAngles.set(key, Math.atan2(sin, cos));
+    }
+    return meanAngles.get(key);
+  }
 
   function pairOf(name, step, pair) {
     return [value(name, step, 2 * pair), value(name, step, 2 * pair + 1)];
@@ -160,7 +181,9 @@
 
   function largest(name) {
     let most = 0;
-    for (const x of numbers(direction().rows[state.sequence][name])) most = Math.max(most, Math.abs(x));
+    for (let t = 0; t < steps(); t++) {
+      for (let column = 0; column < columnsOf(name).length; column++) most = Math.max(most, Math.abs(value(name, t, column)));
+    }
     return most || 1;
   }
 
@@ -168,7 +191,7 @@
   function scale(name) {
     if (name === "angles") return { colour: cyclicColour, from: 0, to: TAU };
     if (SIGNED.includes(name)) {
-      const limit = MEMORIES.includes(name) ? largest(name) : 1;
+      const limit = MEMORIES.includes(name) || name === "deviation" ? largest(name) : 1;
       return { colour: (x) => signedColour(x / limit), from: -limit, to: limit };
     }
     return { colour: shareColour, from: 0, to: 1 };
@@ -212,7 +235,7 @@
   function mapRows() {
     const name = state.quantity;
     const places = orderedPairs();
-    if (name === "angles") {
+    if (ofPairs(name)) {
       return places.map((pair) => ({ column: pair, pair, name: `pair ${direction().pairs[pair]}` }));
     }
     const columns = columnsOf(name);
@@ -413,6 +436,7 @@
   }
 
   function formatted(name, x) {
+    if (name === "deviation") return signedDegrees(x);
     if (name !== "angles") return x.toFixed(4);
     return `${x.toFixed(4)} rad, ${signedDegrees(shortWay(x))}`;
   }
@@ -478,7 +502,8 @@
     const stops = [];
     for (let k = 0; k <= 24; k++) stops.push(css(colour(from + ((to - from) * k) / 24)));
     const bars = stops.map((c, k) => `<rect x="${k * 6}" y="0" width="6.4" height="12" fill="${c}"/>`).join("");
-    const text = (x) => (Number.isInteger(x) ? String(x) : x.toFixed(2)).replace("-", "−");
+    const plain = (x) => (Number.isInteger(x) ? String(x) : x.toFixed(2)).replace("-", "−");
+    const text = (x) => (name === "deviation" ? `${degrees(x).toFixed(0).replace("-", "−")}°` : plain(x));
     $("legend").innerHTML =
       `<svg width="210" height="30" viewBox="-30 0 210 30">${bars}` +
       `<text x="0" y="26" text-anchor="middle">${text(from)}</text><text x="75" y="26" text-anchor="middle">${text((from + to) / 2)}</text>` +
@@ -700,7 +725,7 @@
       `<tr><th scope="row">${text}</th>${values.map((x) => `<td data-name="${name}">${x.toFixed(4)}</td>`).join("")}</tr>`;
     rows.push(line("previous", "memory at the start", move.was));
     for (const name of quantities()) {
-      if (name === "angles") continue;
+      if (ofPairs(name)) continue;
       if (name === "output" && direction().outputs.length !== direction().units.length) continue;
       rows.push(line(name, label(name), pairOf(name, state.step, place)));
     }

@@ -38,13 +38,19 @@ class Summary(tuple[PairSummary, ...]):
         lines = [head]
         for pair in self:
             lines.append(
-                f"{f'{pair.direction} {pair.pair}':>16}{pair.mean_angle:12.3f}{pair.spread:9.3f}"
-                f"{pair.turn:9.3f}{pair.saturated:11.1%}{pair.norm_kept:9.1%}"
+                f"{f'{pair.direction} {pair.pair}':>16}{_text(pair.mean_angle, '.3f'):>12}"
+                f"{_text(pair.spread, '.3f'):>9}{_text(pair.turn, '.3f'):>9}"
+                f"{_text(pair.saturated, '.1%'):>11}{_text(pair.norm_kept, '.1%'):>9}"
             )
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def _text(number: float, form: str) -> str:
+    """A number, or a dash where there is none: a cell without rotation has no angles."""
+    return "-" if math.isnan(number) else format(number, form)
 
 
 def summarise(directions: Iterable[Direction]) -> Summary:

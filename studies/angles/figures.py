@@ -38,7 +38,9 @@ MODELS = {
     "rotlstm": "RotLSTM",
     "rotlstm x-only": "RotLSTM, angles from x only",
     "rotlstm fixed": "RotLSTM, one learned angle a pair",
+    "rotlstm sign-flip": "LSTM whose memory changes its sign at every step",
     "rotlstm half-turn": "RotLSTM, angles between 0 and π",
+    "rotlstm small-start": "RotLSTM, angles that start around 0.3",
     "lstm packed": "LSTM, no padding",
     "rotlstm packed": "RotLSTM, no padding",
 }
@@ -299,12 +301,14 @@ def training_table(numbers: Numbers) -> str:
     )
 
 
-def saturation_table(numbers: Numbers) -> str:
-    def near_half_turn(run: Run, when: str) -> float:
-        counts = run["histogram"][when]
-        quarter = len(counts) // 4
-        return sum(counts[quarter:-quarter]) / sum(counts)
+def near_half_turn(run: Run, when: str) -> float:
+    """The share of angles within pi/2 of pi."""
+    counts = run["histogram"][when]
+    quarter = len(counts) // 4
+    return sum(counts[quarter:-quarter]) / sum(counts)
 
+
+def saturation_table(numbers: Numbers) -> str:
     measures: dict[str, Callable[[Run], float]] = {
         "saturated before training": lambda run: run["saturated"]["before"],
         "saturated after": lambda run: run["saturated"]["after"],
@@ -339,12 +343,13 @@ def explained_table(numbers: Numbers) -> str:
     )
 
 
-def memory_table(numbers: Numbers) -> str:
-    def mean(task: int, model: str, number: Callable[[Run], float | None]) -> str:
-        values = [number(run) for run in numbers.of(task, model)]
-        found = [value for value in values if value is not None]
-        return f"{statistics.mean(found):.2f}".replace("-", "−") if found else "-"  # noqa: RUF001
+def mean(values: Iterable[float | None]) -> str:
+    """Two decimals; of those that there are."""
+    found = [value for value in values if value is not None]
+    return f"{statistics.mean(found):.2f}".replace("-", "−") if found else "-"  # noqa: RUF001
 
+
+def memory_table(numbers: Numbers) -> str:
     measures: dict[str, Callable[[Run], float | None]] = {
         "norm of the memory when the story begins": lambda run: run["padding"],
         "cosine with the memory one step earlier": lambda run: run["similar"][0],
@@ -357,10 +362,45 @@ def memory_table(numbers: Numbers) -> str:
     return table(
         headings(numbers),
         (
-            [f"{MODELS[model]}: {name}", *(mean(task, model, number) for task in numbers.tasks)]
+            [
+                f"{MODELS[model]}: {name}",
+                *(mean(map(number, numbers.of(task, model))) for task in numbers.tasks),
+            ]
             for model in ("lstm", "rotlstm")
             for name, number in measures.items()
         ),
+    )
+
+
+def gates_table(task: int = 18) -> str:
+    """What changes with the function of the gates, on one task."""
+    runs = load()
+    kinds = [Numbers(runs, gates) for gates in ("sigmoid", "hard_sigmoid")]
+
+    def row(name: str, model: str, number: Callable[[Run], float]) -> list[str]:
+        return [f"{MODELS[model]}: {name}", *(each.spread(task, model, number) for each in kinds)]
+
+    def start(model: str) -> list[str]:
+        norms = (mean(run["padding"] for run in each.of(task, model)) for each in kinds)
+        return [f"{MODELS[model]}: norm of the memory when the story begins", *norms]
+
+    seeds = [" and ".join(str(len(e.of(task, m))) for m in ("lstm", "rotlstm")) for e in kinds]
+    return table(
+        ["", "sigmoid gates", "hard gates"],
+        [
+            row("test accuracy", "lstm", lambda run: run["outcome"]["test"]),
+            row("test accuracy", "rotlstm", lambda run: run["outcome"]["test"]),
+            start("lstm"),
+            start("rotlstm"),
+            row("angles saturated", "rotlstm", lambda run: run["saturated"]["after"]),
+            row("angles within π/2 of π", "rotlstm", lambda run: near_half_turn(run, "after")),
+            row("rotation off", "rotlstm", lambda run: run["ablations"]["rotation off"]),
+            *(
+                row(name, "rotlstm", lambda run, n=name: run["ablations"][n])
+                for name in ("frozen at the pair's mean", "frozen at the word's mean")
+            ),
+            ["seeds, LSTM and RotLSTM", *seeds],
+        ],
     )
 
 
@@ -370,6 +410,7 @@ TABLES: dict[str, Callable[[Numbers], str]] = {
     "ablations": ablation_table,
     "training": training_table,
     "memory": memory_table,
+    "gates": lambda numbers: gates_table(),
 }
 
 

@@ -1,8 +1,10 @@
 """Trains the models of the study and measures them: one JSON a run, none computed twice.
 
-    python studies/angles/run.py --data PATH --out DIR
+    python studies/angles/run.py --data PATH --out DIR [--kept DIR/models ...]
 
-Stop it as you like; the same command goes on where it was.
+Stop it as you like; the same command goes on where it was. Several of them may work on one DIR at
+once. Models that a sweep of the same protocol has kept (`rotcell-babi sweep lstm-sigmoid
+--keep-models`) are measured and not trained again.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import argparse
 import copy
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,14 +23,14 @@ from variants import TRAINING_VARIANTS
 
 from rotcell.babi.cli.options import positive, tasks
 from rotcell.babi.data.source import Source, TaskQuestions
-from rotcell.babi.files import write_atomically
+from rotcell.babi.files import Claims, write_atomically
 from rotcell.babi.training.cells import GATES
 from rotcell.babi.training.checkpoint import Checkpoint
 from rotcell.babi.training.environment import environment
 from rotcell.babi.training.model import QuestionAnswerer
 from rotcell.babi.training.settings import RunSettings
 from rotcell.babi.training.tensors import vectorise
-from rotcell.babi.training.train import Place, Trainer
+from rotcell.babi.training.train import Place, Trainer, keep_freed_memory
 
 FORMAT = "rotcell angle study run 1"
 TASKS = (18, 20, 15, 1, 5)
@@ -65,15 +68,35 @@ class Run(NamedTuple):
             gates=self.gates,
         )
 
+    @property
+    def variant(self) -> str | None:
+        """The rule of its angles, where that is another than the paper's."""
+        name = self.model.partition(" ")[2]
+        return name if name in TRAINING_VARIANTS else None
+
     def restrict(self, model: QuestionAnswerer) -> None:
         """Put the variant's rule on both layers."""
-        restriction = TRAINING_VARIANTS.get(self.model.partition(" ")[2])
+        restriction = TRAINING_VARIANTS.get(self.variant or "")
         if restriction is not None:
             for layer in (model.question_rnn, model.story_rnn):
                 restriction(layer)
 
 
-def run_one(run: Run, questions: TaskQuestions, folder: Path, epochs: int) -> None:
+def kept_model(run: Run, settings: RunSettings, folders: Sequence[Path]) -> Checkpoint | None:
+    """The model of a sweep that is this run's, if there is one."""
+    if run.variant:
+        return None
+    for path in (folder / f"{settings.name}.pt" for folder in folders):
+        if path.exists():
+            kept = Checkpoint.load(path)
+            if not kept.settings.difference(settings):
+                return kept
+    return None
+
+
+def run_one(
+    run: Run, questions: TaskQuestions, folder: Path, epochs: int, kept: Sequence[Path]
+) -> None:
     """Train and measure; a stopped training goes on from its last epoch."""
     settings = run.settings(epochs)
     tensors = vectorise(questions, padding="behind" if settings.packed else "front")
@@ -81,8 +104,11 @@ def run_one(run: Run, questions: TaskQuestions, folder: Path, epochs: int) -> No
     trainer = Trainer(tensors, settings, Place())
     untrained = copy.deepcopy(trainer.model).eval()
     run.restrict(trainer.model)
-    if checkpoint.exists():
-        trainer.restore(Checkpoint.load(checkpoint), questions.data, checkpoint)
+    before = kept_model(run, settings, kept)
+    if before is None and checkpoint.exists():
+        before = Checkpoint.load(checkpoint)
+    if before is not None:
+        trainer.restore(before, questions.data, checkpoint)
     while trainer.history.epochs < epochs:
         trainer.epoch()
         trainer.snapshot(questions.data).save(checkpoint)
@@ -113,8 +139,17 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--seeds", type=positive, default=5, help="default 5")
     parser.add_argument("--epochs", type=positive, default=40, help="default 40")
+    parser.add_argument(
+        "--kept",
+        type=Path,
+        nargs="+",
+        default=(),
+        metavar="DIR",
+        help="folders of models that sweeps kept",
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()
     options.out.mkdir(parents=True, exist_ok=True)
     source = Source.at(options.data)
     runs = [
@@ -123,13 +158,16 @@ def main() -> None:
         for seed in range(options.seeds)
         for task in options.tasks
     ]
-    for number, run in enumerate(runs, start=1):
-        if (options.out / f"{run.name}.json").exists():
-            continue
-        began = time.perf_counter()
-        run_one(run, source.load(run.task), options.out, options.epochs)
-        took = time.perf_counter() - began
-        print(f"{number}/{len(runs)}  {run.name}  {took:.0f} s", flush=True)
+    with Claims(options.out / ".claims") as claims:
+        for number, run in enumerate(runs, start=1):
+            # Claimed first: a run that another process ends meanwhile is seen to be done.
+            if not claims.take(run.name) or (options.out / f"{run.name}.json").exists():
+                continue
+            began = time.perf_counter()
+            run_one(run, source.load(run.task), options.out, options.epochs, options.kept)
+            took = time.perf_counter() - began
+            print(f"{number}/{len(runs)}  {run.name}  {took:.0f} s", flush=True)
+            claims.release(run.name)
 
 
 if __name__ == "__main__":

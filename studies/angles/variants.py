@@ -6,7 +6,7 @@ A rule is put on a layer that exists, so that a model trained without it can be 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -55,23 +55,27 @@ def use_rule(layer: RotLSTM, rule: AngleRule) -> None:
     layer._run_direction = run_direction
 
 
-def use_masked_angles(layer: RotLSTM, from_x: bool) -> None:
-    """Let the angles depend on x and bias only, or on the bias only; the kernels run as ever."""
+def use_masked_angles(layer: RotLSTM, without: Sequence[str]) -> None:
+    """Let some of the weights have no part in angles; the kernels run as ever."""
     first = 4 * layer.hidden_size
 
     def without_angles(weight: Tensor) -> Tensor:
-        keep = torch.ones(len(weight), 1, device=weight.device, dtype=weight.dtype)
+        keep = torch.ones(len(weight), device=weight.device, dtype=weight.dtype)
         keep[first:] = 0
-        return weight * keep
+        return weight * (keep if weight.dim() == 1 else keep[:, None])
 
     def run_direction(x, state, weights, batch_sizes, reverse, padding):
-        if not from_x:
-            weights = weights._replace(w_ih=without_angles(weights.w_ih))
-        weights = weights._replace(w_hh=without_angles(weights.w_hh))
+        weights = weights._replace(**{n: without_angles(getattr(weights, n)) for n in without})
         options = layer.gates, layer.angle_gates, padding
         return ops.sequence(layer._cell, x, state, weights, batch_sizes, reverse, *options)
 
     layer._run_direction = run_direction
+
+
+@torch.no_grad()
+def start_near_zero(layer: RotLSTM) -> None:
+    """Let the angles start around 0.3 rad, 2 pi sigmoid(-3), and not around pi."""
+    layer.bias_ih_l0[4 * layer.hidden_size :] = -3
 
 
 def undo(layer: RotLSTM) -> None:
@@ -81,7 +85,9 @@ def undo(layer: RotLSTM) -> None:
 
 #: What a model can be trained with instead of the paper's angles.
 TRAINING_VARIANTS: dict[str, Callable[[RotLSTM], None]] = {
-    "x-only": lambda layer: use_masked_angles(layer, from_x=True),
-    "fixed": lambda layer: use_masked_angles(layer, from_x=False),
+    "x-only": lambda layer: use_masked_angles(layer, ["w_hh"]),
+    "fixed": lambda layer: use_masked_angles(layer, ["w_hh", "w_ih"]),
+    "sign-flip": lambda layer: use_masked_angles(layer, ["w_hh", "w_ih", "b_ih", "b_hh"]),
     "half-turn": lambda layer: use_rule(layer, half_turn_rule),
+    "small-start": start_near_zero,
 }

@@ -1,11 +1,51 @@
 #include "ops/cuda/c_functions.h"
 
+#include <atomic>
 #include <exception>
+#include <optional>
 
 #include "cuda/device.h"
 #include "ops/cuda/path.h"
+#include "ops/tensor.h"
 
 #define ROTCELL_EXPORTED extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+namespace gpu = rotcell::ops::gpu;
+using rotcell::cuda::Number;
+using rotcell::cuda::Pass;
+using rotcell::cuda::Path;
+
+std::atomic<RotcellCheck> check_of_python{nullptr};
+
+bool is_path(int path) { return path >= 0 && path <= static_cast<int>(Path::kCooperative); }
+
+std::optional<gpu::PathUse> known_use(const RotcellPathUse& use) {
+  if (!is_path(use.path) || use.cell < 0 || use.cell >= rotcell::Cells::kCount || use.pass < 0 ||
+      use.pass > static_cast<int>(Pass::kBackward) || use.number < 0 ||
+      use.number > static_cast<int>(Number::kBFloat16)) {
+    return {};
+  }
+  return gpu::PathUse{use.device, use.cell, static_cast<Pass>(use.pass),
+                      static_cast<Number>(use.number), static_cast<Path>(use.path)};
+}
+
+void ask_python(const gpu::PathUse& use, const rotcell::cuda::Request& request) {
+  const RotcellCheck check = check_of_python.load();
+  if (check == nullptr) return;
+  const RotcellPathUse told{use.device,
+                            use.cell,
+                            static_cast<int>(use.pass),
+                            static_cast<int>(use.number),
+                            static_cast<int>(use.path),
+                            request.hidden,
+                            request.batch,
+                            request.steps};
+  if (const char* error = check(&told)) rotcell::ops::fail(error);
+}
+
+}  // namespace
 
 ROTCELL_EXPORTED int rotcell_cuda_has_kernels(int device) {
   return rotcell::cuda::has_kernels(device) ? 1 : 0;
@@ -27,8 +67,39 @@ ROTCELL_EXPORTED int rotcell_cuda_device(int device, int64_t properties[6]) {
 }
 
 ROTCELL_EXPORTED int rotcell_cuda_force_path(int path) {
-  using rotcell::cuda::Path;
-  if (path < -1 || path > static_cast<int>(Path::kCooperative)) return -1;
-  rotcell::ops::gpu::force_path(path < 0 ? std::nullopt : std::optional(static_cast<Path>(path)));
+  if (path != -1 && !is_path(path)) return -1;
+  gpu::force_path(path < 0 ? std::nullopt : std::optional(static_cast<Path>(path)));
   return 0;
 }
+
+ROTCELL_EXPORTED int rotcell_cuda_force_path_of_thread(int path) {
+  if (path != -1 && !is_path(path)) return -1;
+  gpu::force_path_of_thread(path < 0 ? std::nullopt : std::optional(static_cast<Path>(path)));
+  return 0;
+}
+
+ROTCELL_EXPORTED int rotcell_cuda_allow_path(int path, int allowed) {
+  if (!is_path(path)) return -1;
+  gpu::allow_path(static_cast<Path>(path), allowed != 0);
+  return 0;
+}
+
+ROTCELL_EXPORTED int rotcell_cuda_switch_off(const RotcellPathUse* use) {
+  const std::optional<gpu::PathUse> known = known_use(*use);
+  if (!known) return -1;
+  gpu::switch_off(*known);
+  return 0;
+}
+
+ROTCELL_EXPORTED int rotcell_cuda_is_switched_off(const RotcellPathUse* use) {
+  const std::optional<gpu::PathUse> known = known_use(*use);
+  if (!known) return -1;
+  return gpu::is_switched_off(*known) ? 1 : 0;
+}
+
+ROTCELL_EXPORTED void rotcell_cuda_set_check(RotcellCheck check) {
+  check_of_python.store(check);
+  gpu::set_check(check == nullptr ? nullptr : ask_python);
+}
+
+ROTCELL_EXPORTED void rotcell_cuda_forget_checks() { gpu::forget_checks(); }

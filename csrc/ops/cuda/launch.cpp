@@ -30,11 +30,15 @@ Launch make_launch(CellIndex cell, cuda::Pass pass, const LayerArguments& argume
                               .steps = steps.count,
                               .number = number_of(arguments.x.dtype()),
                               .projection = arguments.w_hr.defined()};
-  // A CUDA graph would repeat the copy from host memory that is no longer there.
+  // A CUDA graph would repeat the copy from host memory that is no longer there, and nothing may
+  // wait for the device while it is captured.
+  const bool capturing = is_capturing(stream);
   const StepTables tables =
-      different_lengths && is_capturing(stream) ? StepTables::kForbidden : StepTables::kAllowed;
+      different_lengths && capturing ? StepTables::kForbidden : StepTables::kAllowed;
+  const Checking checking = capturing ? Checking::kForbidden : Checking::kAllowed;
   Launch launch{.request = request,
-                .plan = plan_for(request, cuda::device_properties(device.index), tables),
+                .plan = plan_for(device.index, request, cuda::device_properties(device.index),
+                                 tables, checking),
                 .stream = stream,
                 .steps = {.count = steps.count,
                           .batch = steps.batch,

@@ -1,5 +1,6 @@
 #include "ops/cuda/path.h"
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 
@@ -12,6 +13,49 @@ using cuda::Path;
 
 constexpr int kNotForced = -1;
 std::atomic<int> forced{kNotForced};
+thread_local int forced_of_thread = kNotForced;
+
+std::atomic<Check> registered_check{nullptr};
+
+constexpr int kPaths = 3, kNumbers = 4, kPasses = 2;
+constexpr uint32_t kAllPaths = (1 << kPaths) - 1;
+std::atomic<uint32_t> allowed_paths{kAllPaths};
+
+// What is known of the paths of a device, cell, pass and number type, a bit each: read at every
+// call, so without a lock. The lowest bits are paths that are switched off; above them are those
+// found right, by path and kind of kernel.
+constexpr int kMostDevices = 128;  // torch has fewer
+std::atomic<uint32_t> known[kMostDevices][Cells::kCount][kPasses][kNumbers];
+
+uint32_t bit_of(Path path) { return uint32_t{1} << static_cast<int>(path); }
+
+std::atomic<uint32_t>& known_of(const PathUse& use) {
+  const int device = std::clamp(use.device, 0, kMostDevices - 1);  // the executor's has no number
+  return known[device][use.cell][static_cast<int>(use.pass)][static_cast<int>(use.number)];
+}
+
+// A path may have several kernels for the same cell and number type; each is checked when it first
+// runs.
+uint32_t bit_of_kernel(const cuda::Plan& plan) {
+  const int kernel = plan.tensor_cores || plan.rows_per_block > 1 ? 1 : 0;
+  return uint32_t{1} << (kPaths + 2 * static_cast<int>(plan.path) + kernel);
+}
+
+bool usable(const PathUse& use) {
+  return (allowed_paths.load() & bit_of(use.path)) != 0 && !is_switched_off(use);
+}
+
+// Checks a path that has not been, if it may be. Afterwards it may be switched off.
+void check_before_use(const PathUse& use, const cuda::Request& request, const cuda::Plan& plan) {
+  const Check check = registered_check.load();
+  if (check == nullptr || (known_of(use).load() & bit_of_kernel(plan)) != 0) return;
+  check(use, request);
+  known_of(use).fetch_or(bit_of_kernel(plan));
+}
+
+std::optional<Path> as_path(int path) {
+  return path == kNotForced ? std::nullopt : std::optional(static_cast<Path>(path));
+}
 
 std::string why_not(Path path, const cuda::Request& request, const cuda::DeviceProperties& device,
                     StepTables tables) {
@@ -36,24 +80,60 @@ void force_path(std::optional<Path> path) {
   forced.store(path ? static_cast<int>(*path) : kNotForced);
 }
 
-std::optional<Path> forced_path() {
-  const int path = forced.load();
-  return path == kNotForced ? std::nullopt : std::optional(static_cast<Path>(path));
+std::optional<Path> forced_path() { return as_path(forced.load()); }
+
+void force_path_of_thread(std::optional<Path> path) {
+  forced_of_thread = path ? static_cast<int>(*path) : kNotForced;
 }
 
-cuda::Plan plan_for(const cuda::Request& request, const cuda::DeviceProperties& device,
-                    StepTables tables) {
-  const std::optional<Path> path = forced_path();
-  if (!path) {
-    return tables == StepTables::kAllowed ? cuda::choose_plan(request, device)
-                                          : *cuda::plan_path(Path::kStepwise, request, device);
+void switch_off(const PathUse& use) { known_of(use).fetch_or(bit_of(use.path)); }
+
+bool is_switched_off(const PathUse& use) { return (known_of(use).load() & bit_of(use.path)) != 0; }
+
+void forget_checks() {
+  for (auto& device : known)
+    for (auto& cell : device)
+      for (auto& pass : cell)
+        for (auto& number : pass) number.store(0);
+}
+
+void allow_path(Path path, bool allowed) {
+  if (allowed) {
+    allowed_paths.fetch_or(bit_of(path));
+  } else {
+    allowed_paths.fetch_and(~bit_of(path));
   }
-  const std::optional<cuda::Plan> plan = cuda::plan_path(*path, request, device);
-  if (!plan || (tables == StepTables::kForbidden && path != Path::kStepwise)) {
-    fail("the forced path ", cuda::path_name(*path), " cannot run a ", kCells[request.cell].name,
-         " of hidden size ", request.hidden, ": ", why_not(*path, request, device, tables));
+}
+
+void set_check(Check check) { registered_check.store(check); }
+
+cuda::Plan plan_for(int device_index, const cuda::Request& request,
+                    const cuda::DeviceProperties& device, StepTables tables, Checking checking) {
+  const std::optional<Path> of_thread = as_path(forced_of_thread);
+  if (const std::optional<Path> path = of_thread ? of_thread : forced_path()) {
+    const std::optional<cuda::Plan> plan = cuda::plan_path(*path, request, device);
+    if (!plan || (tables == StepTables::kForbidden && path != Path::kStepwise)) {
+      fail("the forced path ", cuda::path_name(*path), " cannot run a ", kCells[request.cell].name,
+           " of hidden size ", request.hidden, ": ", why_not(*path, request, device, tables));
+    }
+    return *plan;
   }
-  return *plan;
+  const auto use_of = [&](Path path) {
+    return PathUse{device_index, request.cell, request.pass, request.number, path};
+  };
+  const auto checked = [&](const cuda::Plan& plan) {
+    const PathUse use = use_of(plan.path);
+    if (usable(use) && checking == Checking::kAllowed) check_before_use(use, request, plan);
+    return usable(use);
+  };
+  const cuda::Plan stepwise = *cuda::plan_path(Path::kStepwise, request, device);
+  if (tables == StepTables::kAllowed) {
+    const cuda::Plan fastest = cuda::choose_plan(request, device);
+    if (fastest.path != Path::kStepwise && checked(fastest)) return fastest;
+  }
+  if (checked(stepwise)) return stepwise;
+  fail("the self-check has switched off every path for ", kCells[request.cell].name,
+       " here; rotcell.use_reference() still computes it");
 }
 
 }  // namespace rotcell::ops::gpu

@@ -7,7 +7,13 @@ import sys
 import webbrowser
 from pathlib import Path
 
-from rotcell.babi.cli.options import add_data_options, positive, say_data, source_of
+from rotcell.babi.cli.options import (
+    add_data_options,
+    positive,
+    say_data,
+    source_of,
+    training_data,
+)
 from rotcell.babi.data.reader import Question, tokenize
 from rotcell.babi.errors import LookError
 from rotcell.babi.training.look import Reader, look_at_question
@@ -40,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         story, asked, expected = *_typed_story(), None
         title, name = "A story that was typed", "look-typed.html"
     else:
-        question = _test_question(options, task)
+        question = _test_question(options, task, reader)
         story, asked, expected = question.story_tokens, question.question, question.answer
         title = f"Question {options.question} of bAbI task {task}"
         name = f"look-task{task}-question{options.question}.html"
@@ -58,11 +64,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _test_question(options: argparse.Namespace, task: int) -> Question:
+def _test_question(options: argparse.Namespace, task: int, reader: Reader) -> Question:
     source = source_of(options)
     loaded = source.load(task)
     questions = loaded.test
-    say_data([f"{loaded.data.test.name}, test questions of task {task}"], source)
+    used = f"{loaded.data.test.name}, test questions of task {task}"
+    say_data([used], source, training_data(reader.data, loaded))
     if options.question > len(questions):
         raise LookError(f"there is no question {options.question}: the test has {len(questions)}")
     chosen: Question = questions[options.question - 1]

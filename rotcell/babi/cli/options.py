@@ -12,7 +12,7 @@ import torch
 
 from rotcell.babi.data.catalog import parse_task_list
 from rotcell.babi.data.download import cache_folder, download, downloaded
-from rotcell.babi.data.source import Source
+from rotcell.babi.data.source import DataName, Source, TaskQuestions
 from rotcell.babi.errors import DataError, SettingsError
 from rotcell.babi.training.cells import CELLS, GATES
 
@@ -101,12 +101,20 @@ def official_folder() -> Path:
     return download()
 
 
-def say_data(names: Sequence[str], source: Source) -> None:
-    """One line on what data is used, and whether there would be better."""
-    better = ""
+def say_data(names: Sequence[str], source: Source, trained_on: str | None = None) -> None:
+    """One line on what data is used, whether a model was trained on other, and whether there would
+    be better."""
+    said = f"data: {' and '.join(names) or 'none'}"
+    if trained_on is not None:
+        said += f"; the model was trained on other: {trained_on}"
     if source.train_path is None and downloaded() is not None:
-        better = " (the official files are at hand: --data official)"
-    print(f"data: {' and '.join(names) or 'none'}{better}", file=sys.stderr, flush=True)
+        said += " (the official files are at hand: --data official)"
+    print(said, file=sys.stderr, flush=True)
+
+
+def training_data(model: DataName, used: TaskQuestions) -> str | None:
+    """What a model was trained on, where that is not the data that is used now."""
+    return None if model.train == used.data.train else model.train.name
 
 
 def add_protocol_options(parser: argparse.ArgumentParser) -> None:

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -23,14 +24,16 @@ from rotcell.babi.cli.options import (
 from rotcell.babi.data.source import Source
 from rotcell.babi.errors import SettingsError
 from rotcell.babi.progress import duration
-from rotcell.babi.sweep.collect import restore
+from rotcell.babi.sweep.collect import known_runs, restore
 from rotcell.babi.sweep.engine import Engine
 from rotcell.babi.sweep.estimate import estimate
 from rotcell.babi.sweep.experiments import ALIASES, EXPERIMENTS, Plan, make_plan
 from rotcell.babi.sweep.local import local_engine
 from rotcell.babi.sweep.on_ray import ray_engine
+from rotcell.babi.sweep.results import Result
 from rotcell.babi.sweep.runner import Folder, pending, sweep
 from rotcell.babi.training.cells import CELLS
+from rotcell.babi.training.settings import RunSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -103,13 +106,17 @@ def run(options: argparse.Namespace) -> int:
     )
     say_data(data, source)
     folder = Folder(options.out)
-    if options.have is not None and not options.dry_run:
-        if not options.have.exists():
-            raise SettingsError(f"{options.have} does not exist")
-        print(f"{restore(options.have, plan, folder)} runs of {options.have}", file=sys.stderr)
+    if options.have is not None and not options.have.exists():
+        raise SettingsError(f"{options.have} does not exist")
     workers = options.workers or len(os.sched_getaffinity(0))
     if options.dry_run:
-        return _dry_run(plan, folder, source, workers, options.threads)
+        have = {} if options.have is None else known_runs(options.have)
+        runs = [run for run in pending(plan, folder, source) if not _had(have.get(run), source)]
+        return _dry_run(plan, runs, source, workers, options.threads)
+    if options.have is not None:
+        restored = restore(options.have, plan, folder)
+        without = ", of which there are no models to keep" if options.keep_models else ""
+        print(f"{restored} runs of {options.have}{without}", file=sys.stderr)
     engine: Engine
     if options.engine == "ray":
         engine = ray_engine(options.address, workers, options.threads)
@@ -129,12 +136,16 @@ def run(options: argparse.Namespace) -> int:
     return 1 if tally.failed else 0
 
 
-def _dry_run(plan: Plan, folder: Folder, source: Source, workers: int, threads: int) -> int:
-    """List what a sweep would do."""
+def _dry_run(
+    plan: Plan, runs: Sequence[RunSettings], source: Source, workers: int, threads: int
+) -> int:
+    """List what a sweep would do: these runs of its plan."""
     torch.set_num_threads(threads)
-    runs = pending(plan, folder, source)
     for run in runs:
         print(run.name)
+    if not runs:
+        print(f"0 of {len(plan.runs)} runs to do: all are there.")
+        return 0
     seconds = estimate(runs, source)
     kinds = Counter(run.cell for run in runs)
     print(
@@ -144,6 +155,13 @@ def _dry_run(plan: Plan, folder: Folder, source: Source, workers: int, threads: 
         f"{workers} worker{'s' * (workers > 1)}, from steps timed on this machine."
     )
     return 0
+
+
+def _had(result: Result | None, source: Source) -> bool:
+    """Whether a run was collected; SettingsError when that was on other data."""
+    if result is not None and result.data != source.load(result.settings.task).data:
+        raise SettingsError(f"{result.settings.name} was collected on other data: {result.data}")
+    return result is not None
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from rotcell.babi.cli.options import (
     protocol_of,
     say_data,
     source_of,
+    training_data,
 )
 from rotcell.babi.errors import CheckpointError, NotInstalledError
 from rotcell.babi.files import write_atomically
@@ -174,7 +175,8 @@ def run_evaluate(options: argparse.Namespace) -> int:
     source = source_of(options)
     questions = source.load(answerer.settings.task)
     name = questions.data.train if options.split == "train" else questions.data.test
-    say_data([f"{name.name}, {options.split} questions of task {questions.task}"], source)
+    used = f"{name.name}, {options.split} questions of task {questions.task}"
+    say_data([used], source, training_data(answerer.data, questions))
     found = answerer.evaluate(questions.train if options.split == "train" else questions.test)
     if found.unknown:
         print(f"words that the model does not know, left out: {', '.join(found.unknown)}")

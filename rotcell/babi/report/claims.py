@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rotcell.babi.report.measures import (
+    FEWEST,
     gaps,
     mean_test,
     median_epochs,
@@ -22,12 +23,18 @@ from rotcell.babi.report.measures import (
 )
 from rotcell.babi.report.statistics import Difference, compare, signed
 from rotcell.babi.report.summary import Summary
-from rotcell.babi.report.tables import Entry, Table, common_tasks, epochs_text, overall
+from rotcell.babi.report.tables import (
+    Entry,
+    Table,
+    averaged_tasks,
+    common_tasks,
+    epochs_text,
+    overall,
+)
 
 HOLDS: Final = "holds"
 NOT: Final = "does not"
 UNDECIDED: Final = "undecided"
-FEWEST: Final = 3  # runs of each cell to judge by
 TOO_FEW: Final = f"fewer than {FEWEST} runs of a task and cell"
 
 _EARLY: Final = (1, 11, 12, 13)
@@ -84,6 +91,12 @@ def _judged(summary: Summary, tasks: Sequence[int], finding: Finding) -> Finding
     return Finding(f"{finding.measured} ({TOO_FEW})", UNDECIDED)
 
 
+def _nothing(summary: Summary, tasks: Iterable[int]) -> Finding:
+    """What to say where too few runs are there to compare any."""
+    there = any(summary.of(task, cell) for task in tasks for cell in summary.cells)
+    return Finding(TOO_FEW, UNDECIDED) if there else NOTHING_YET
+
+
 def _pair(summary: Summary) -> tuple[str, str]:
     return summary.pairs[0]
 
@@ -95,7 +108,7 @@ def better_by(task: int, amount: float) -> Callable[[Summary], Finding]:
         plain, cell = _pair(summary)
         found = compare(summary.values(task, cell), summary.values(task, plain))
         if found is None:
-            return NOTHING_YET
+            return _nothing(summary, [task])
         return _judged(summary, [task], Finding(found.text, more(found, amount)))
 
     return judge
@@ -105,9 +118,8 @@ def better_overall(summary: Summary) -> Finding:
     """The rotating cell is more accurate in the mean over all tasks."""
     found = overall(summary, *_pair(summary))
     if found is None:
-        return NOTHING_YET
-    tasks = common_tasks(summary)
-    finding = Finding(f"{found.text}, {len(tasks)} tasks", more(found))
+        return _nothing(summary, summary.tasks)
+    finding = Finding(f"{found.text}, {len(averaged_tasks(summary))} tasks", more(found))
     return _judged(summary, summary.experiment.tasks, finding)
 
 
@@ -143,7 +155,7 @@ def sooner(tasks: Sequence[int], by: float) -> Callable[[Summary], Finding]:
             else:
                 verdicts.append(HOLDS if theirs - ours >= by else NOT)
         if not said:
-            return NOTHING_YET
+            return _nothing(summary, tasks)
         return _judged(summary, tasks, Finding("; ".join(said), all_of(verdicts)))
 
     return judge
@@ -164,7 +176,7 @@ def similar(tasks: Sequence[int], within: float) -> Callable[[Summary], Finding]
             outside = found.low > within or found.high < -within
             verdicts.append(HOLDS if inside else NOT if outside else UNDECIDED)
         if not said:
-            return NOTHING_YET
+            return _nothing(summary, tasks)
         return _judged(summary, tasks, Finding("; ".join(said), all_of(verdicts)))
 
     return judge
@@ -194,7 +206,7 @@ def steadier(task: int) -> Callable[[Summary], Finding]:
         plain, cell = _pair(summary)
         values = [summary.values(task, each) for each in (cell, plain)]
         if min(map(len, values)) < 2:
-            return NOTHING_YET
+            return _nothing(summary, [task])
         ours, theirs = map(statistics.stdev, values)
         verdict = HOLDS if ours < theirs / 2 else NOT if ours >= theirs else UNDECIDED
         said = f"standard deviations {ours:.1f} and {theirs:.1f}"
@@ -252,7 +264,7 @@ def quicker_early(tasks: Sequence[int], epoch: int = 11) -> Callable[[Summary], 
                 said.append(f"task {task}: {found.text}")
                 verdicts.append(more(found))
         if not said:
-            return NOTHING_YET
+            return _nothing(summary, tasks)
         return _judged(
             summary, tasks, Finding(f"after epoch {epoch}, {'; '.join(said)}", all_of(verdicts))
         )
@@ -272,7 +284,7 @@ def overfits_more(tasks: Sequence[int]) -> Callable[[Summary], Finding]:
                 said.append(f"task {task}: {found.text}")
                 verdicts.append(more(found))
         if not said:
-            return NOTHING_YET
+            return _nothing(summary, tasks)
         return _judged(summary, tasks, Finding("; ".join(said), all_of(verdicts)))
 
     return judge
@@ -304,7 +316,7 @@ def not_better(summary: Summary) -> Finding:
     """The rotating cell is the same or slightly worse, in the mean over all tasks."""
     found = overall(summary, *_pair(summary))
     if found is None:
-        return NOTHING_YET
+        return _nothing(summary, summary.tasks)
     verdict = HOLDS if found.high < _SLIGHT else NOT if found.low > 0 else UNDECIDED
     return _judged(summary, summary.experiment.tasks, Finding(found.text, verdict))
 
@@ -422,10 +434,11 @@ def does_rotation_help(summaries: Summaries) -> list[str]:
     """The question behind the paper, answered in sentences, for each gate function."""
     said = []
     for name, gates in (("lstm", "hard gates, as the paper's"), ("lstm-sigmoid", "sigmoid gates")):
-        finding = NOTHING_YET
         summary = summaries.get(name)
-        if summary is not None and summary.pairs:
-            finding = better_overall(summary)
+        if summary is None or not summary.pairs or overall(summary, *_pair(summary)) is None:
+            said.append(f"With {gates}, there are not enough runs yet to say.")
+            continue
+        finding = better_overall(summary)
         answer = {
             HOLDS: "rotation helps",
             NOT: "rotation does not help",
@@ -433,7 +446,5 @@ def does_rotation_help(summaries: Summaries) -> list[str]:
         }[finding.verdict]
         said.append(
             f"With {gates}, {answer}: RotLSTM - LSTM in the mean over tasks is {finding.measured}."
-            if finding is not NOTHING_YET
-            else f"With {gates}, there are not enough runs yet to say."
         )
     return said

@@ -9,6 +9,8 @@ from typing import Final
 from rotcell.babi.report.summary import Summary
 from rotcell.babi.sweep.experiments import PAPER_SIZE
 
+#: Runs of each cell to judge a task by.
+FEWEST: Final = 3
 #: "Top performance" is taken to be reached at this share of the best.
 TOP: Final = 0.95
 

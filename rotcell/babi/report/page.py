@@ -7,7 +7,7 @@ import csv
 import html
 import io
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from rotcell.babi.report.summary import Summary, summarise
 from rotcell.babi.report.tables import (
     MARK,
     Table,
+    beside_table,
+    cells_table,
     comparison,
     latex,
     learning_table,
@@ -28,24 +30,36 @@ from rotcell.babi.report.tables import (
     sizes_table,
 )
 from rotcell.babi.sweep.results import Result
+from rotcell.babi.training.cells import CELLS
 from rotcell.babi.training.settings import RunSettings
 
 TITLE = "Rotating memories on bAbI"
+NOTES = "notes.md"  # written by people; a report links to it where it is there
 INTRODUCTION = (
     "Answering questions about stories: the paper's model with a plain and with a rotating cell, "
     "our runs beside the paper's numbers."
 )
+NOTES_LINK = "How we read these numbers, and what may explain where they differ from the paper's"
 COMPARISON_LEGEND = (
     "Test accuracy in %, mean ± standard deviation (n - 1) over seeds, at the one of the tested "
     "epochs with the best validation accuracy (the earliest on a tie). The best cell is bold. "
     f"{MARK} our mean differs from the paper's (Welch's test, p < 0.05 after Holm's correction). "
     "Differences have their 95 % interval (Welch) and are bold where p < 0.05; p is that of the "
-    "exact permutation test, corrected over the tasks of the table (Holm). In the last row it is "
-    "of the means over all tasks, one a seed. A single run has no spread and no test."
+    "exact permutation test, corrected over the tasks of the table (Holm). The last row is of the "
+    "tasks with at least three runs of each cell (of all, while there are no two), and its test of "
+    "the means over them, one a seed. A single run has no spread and no test."
 )
 PAPER_LEGEND = (
     "Our mean minus the one printed in the paper, in points, with its 95 % interval (Welch, from "
     "the printed mean, deviation and 10 runs); p of Welch's test, corrected over the tasks (Holm)."
+)
+BESIDE_LEGEND = (
+    "What the change alone does: the same cells, tasks and protocol otherwise. Differences have "
+    "their 95 % interval (Welch); p of the exact permutation test, corrected over the rows (Holm)."
+)
+CELLS_LEGEND = (
+    "Test accuracy in %, mean ± standard deviation (n - 1) over seeds; the best cell is bold, ours "
+    "and the paper's. The number of runs is that of each cell where they differ."
 )
 LEARNING_LEGEND = (
     "Epochs: the median over seeds of the first epoch with a validation accuracy of 95 % of the "
@@ -88,7 +102,8 @@ def write_report(path: Path, out: Path) -> Written:
     """Report on all experiments at `path` (see `summarise`), finished or not."""
     summaries = summarise(path)
     out.mkdir(parents=True, exist_ok=True)
-    contents = report_files(summaries, claims=is_collection(path))
+    notes = out / NOTES if (out / NOTES).exists() else None
+    contents = report_files(summaries, claims=is_collection(path), notes=notes is not None)
     for name, content in contents.items():
         write_atomically(out / name, content)
     return Written(contents["README.md"].decode().rstrip("\n"), [out / name for name in contents])
@@ -99,14 +114,21 @@ def is_collection(path: Path) -> bool:
     return any((path / "runs").glob("*.jsonl"))
 
 
-def report_files(summaries: Sequence[Summary], *, claims: bool) -> dict[str, bytes]:
-    """The files of a report by name; with `claims` also what of the paper holds."""
-    sections = [_section(summary) for summary in summaries]
+def report_files(
+    summaries: Sequence[Summary], *, claims: bool, notes: bool = False
+) -> dict[str, bytes]:
+    """The files of a report by name; with `claims` also what of the paper holds, with `notes` a
+    link to them."""
+    by_name = {summary.title: summary for summary in summaries}
+    sections = [
+        _section(summary, by_name.get(summary.experiment.beside or "")) for summary in summaries
+    ]
     if claims:
-        sections.insert(0, _claims(summaries))
-    markdown = "\n\n".join([f"# {TITLE}", INTRODUCTION, *map(_markdown, sections)])
+        sections = [_claims(summaries), *sections, *_all_cells(by_name)]
+    link = [f"[{NOTES_LINK}]({NOTES})"] if notes else []
+    markdown = "\n\n".join([f"# {TITLE}", INTRODUCTION, *link, *map(_markdown, sections)])
     contents = {
-        "index.html": _page(sections).encode(),
+        "index.html": _page(sections, notes=notes).encode(),
         "README.md": f"{markdown}\n".encode(),
         "runs.csv": tidy_csv([result for summary in summaries for result in summary.results]),
     }
@@ -159,7 +181,17 @@ def _claims(summaries: Sequence[Summary]) -> Section:
     )
 
 
-def _section(summary: Summary) -> Section:
+def _all_cells(by_name: Mapping[str, Summary]) -> list[Section]:
+    """The experiments with the paper's protocol in one table, where there are several."""
+    there = [by_name[name] for name in ("lstm", "gru") if name in by_name]
+    if len(there) < 2 or not all(summary.results for summary in there):
+        return []
+    titles = [CELLS[cell].title for summary in there for cell in summary.cells]
+    named = f"{', '.join(titles[:-1])} and {titles[-1]}"
+    return [Section(f"All cells: {named}, hard gates", [], [(cells_table(there), CELLS_LEGEND)])]
+
+
+def _section(summary: Summary, beside: Summary | None = None) -> Section:
     by_size = summary.experiment.by_size
     text = _state(summary)
     tables: list[tuple[Table, str]] = []
@@ -174,8 +206,10 @@ def _section(summary: Summary) -> Section:
         else:
             tables.append((comparison(summary), COMPARISON_LEGEND))
             tables.append((learning_table(summary), LEARNING_LEGEND))
-            beside = paper_table(summary)
-            tables += [(beside, PAPER_LEGEND)] if beside else []
+            to_paper = paper_table(summary)
+            tables += [(to_paper, PAPER_LEGEND)] if to_paper else []
+            change = beside_table(summary, beside) if beside else None
+            tables += [(change, BESIDE_LEGEND)] if change else []
     named = summary.title.replace(", ", "-"), latex(summary)
     return Section(
         title=f"{summary.title}: {summary.experiment.about}",
@@ -260,27 +294,38 @@ def _markdown(section: Section) -> str:
 
 
 _CSS = """\
+:root { color-scheme: light dark; --ink: #222; --ground: #fff; --line: #ddd; --faint: #555;
+        --mark: #b00020; --link: #0b5fa5; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e6e8; --ground: #16191c; --line: #3a4046; --faint: #a4abb2; --mark: #ff8a93;
+          --link: #7db9ec; }
+  img { background: #fff; border-radius: 4px; }
+}
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2rem auto; padding: 0 1rem;
-       color: #222; background: #fff; overflow-wrap: break-word; }
+       color: var(--ink); background: var(--ground); overflow-wrap: break-word; }
+a { color: var(--link); }
 h1, h2 { line-height: 1.2; }  h2 { margin-top: 2.5rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #ddd;
+th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid var(--line);
          white-space: nowrap; }
 .words th, .words td { text-align: left; white-space: normal; vertical-align: top; }
 .wide table { font-size: 13px; }  .wide th, .wide td { padding: .25rem .35rem; }
-th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
-thead th { border-bottom: 2px solid #222; }
-.mark { color: #b00020; }  .legend, figcaption { color: #555; font-size: 13px; }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0;
+                                 background: var(--ground); }
+thead th { border-bottom: 2px solid var(--ink); }
+.mark { color: var(--mark); }  .legend, figcaption { color: var(--faint); font-size: 13px; }
 figure { margin: 1.5rem 0; }  img { max-width: 100%; }
 @media (max-width: 760px) {
   table { font-size: 12px; }  th, td { padding: .25rem .3rem; }  thead th { white-space: normal; }
+  .words td, .words th { min-width: 5.5rem; }
 }"""
 _WIDE = 8  # columns of a table from which on it is set smaller
 _PANEL = 160  # pixels; narrower panels cannot be read, and the figure scrolls instead
 
 
-def _page(sections: Sequence[Section]) -> str:
+def _page(sections: Sequence[Section], *, notes: bool) -> str:
+    link = f'<p><a href="{NOTES}">{html.escape(NOTES_LINK)}</a></p>\n' if notes else ""
     body = "\n".join(_section_html(section) for section in sections)
     return f"""<!doctype html>
 <html lang="en">
@@ -295,7 +340,7 @@ def _page(sections: Sequence[Section]) -> str:
 <body>
 <h1>{TITLE}</h1>
 <p>{html.escape(INTRODUCTION)}</p>
-{body}
+{link}{body}
 </body>
 </html>
 """

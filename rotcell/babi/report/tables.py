@@ -6,11 +6,17 @@ import html
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from rotcell.babi.data.catalog import TASK_NAMES
-from rotcell.babi.report.measures import gaps, mean_test, median_epochs, sufficient_size
+from rotcell.babi.report.measures import (
+    FEWEST,
+    gaps,
+    mean_test,
+    median_epochs,
+    sufficient_size,
+)
 from rotcell.babi.report.paper import PRINTED
 from rotcell.babi.report.statistics import Difference, Moments, compare, holm, welch
 from rotcell.babi.report.summary import Summary
@@ -151,8 +157,8 @@ def _counts(summary: Summary, task: int) -> str:
 
 
 def _average(summary: Summary) -> list[tuple[Entry, ...]]:
-    """The mean over the tasks that have results of all cells, when there are several."""
-    tasks = common_tasks(summary)
+    """The mean over the tasks that can be averaged, when there are several."""
+    tasks = averaged_tasks(summary)
     if len(tasks) < 2:
         return []
     ours = {
@@ -178,12 +184,19 @@ def common_tasks(summary: Summary) -> list[int]:
     return [t for t in summary.tasks if all(summary.of(t, c) for c in summary.cells)]
 
 
-def overall(summary: Summary, plain: str, cell: str) -> Difference | None:
-    """`cell` minus `plain` over all tasks: of the means over tasks, one a seed.
+def averaged_tasks(summary: Summary) -> list[int]:
+    """The tasks with enough runs of every cell; while there are no two, those with any."""
+    common = common_tasks(summary)
+    enough = [t for t in common if all(len(summary.of(t, c)) >= FEWEST for c in summary.cells)]
+    return enough if len(enough) > 1 else common
 
-    Only seeds count that have all tasks of that cell.
+
+def overall(summary: Summary, plain: str, cell: str) -> Difference | None:
+    """`cell` minus `plain` over the averaged tasks: of the means over tasks, one a seed.
+
+    Only seeds count that have all these tasks of that cell.
     """
-    tasks = common_tasks(summary)
+    tasks = averaged_tasks(summary)
 
     def by_seed(which: str) -> list[float]:
         values: dict[int, list[float]] = {}
@@ -195,12 +208,65 @@ def overall(summary: Summary, plain: str, cell: str) -> Difference | None:
     return compare(by_seed(cell), by_seed(plain))
 
 
-def paper_table(summary: Summary) -> Table | None:
-    """How far each mean is from the paper's; None when the paper has none of the cells."""
-    cells = [cell for cell in summary.cells if cell in PRINTED]
-    if not cells:
+def beside_table(summary: Summary, other: Summary) -> Table | None:
+    """A row a task and cell that both experiments have; None when no task has two runs in each.
+
+    The difference is that of the first minus the other.
+    """
+    pairs = [(t, c) for t in summary.tasks for c in summary.cells if other.of(t, c)]
+    found = [compare(summary.values(t, c), other.values(t, c)) for t, c in pairs]
+    if not any(found):
         return None
+    corrected = holm([None if each is None else each.p for each in found])
+    rows = []
+    for (task, cell), each, p in zip(pairs, found, corrected, strict=True):
+        values = [experiment.values(task, cell) for experiment in (summary, other)]
+        difference = None if each is None or p is None else replace(each, p=p)
+        rows.append(
+            (
+                Entry(f"{task} {TASK_NAMES[task]}, {CELLS[cell].title}"),
+                *(Entry(_spread(v) if v else NOTHING) for v in values),
+                *_difference(difference),
+                Entry(" / ".join(str(len(v)) for v in values)),
+            )
+        )
+    names = summary.title, other.title
+    return Table(("task, cell", *names, f"{names[0]} - {names[1]}", "p", "runs"), tuple(rows))
+
+
+def cells_table(summaries: Sequence[Summary]) -> Table:
+    """A row a task: the cells of several experiments with one protocol, ours and the paper's."""
+    where = {cell: summary for summary in summaries for cell in summary.cells}
+    printed = [cell for cell in where if cell in PRINTED]
+    rows = []
+    for task in sorted({task for summary in summaries for task in summary.tasks}):
+        means = {cell: mean_test(summary, task, cell) for cell, summary in where.items()}
+        ours = [mean for mean in means.values() if mean is not None]
+        best = max(ours) if len(ours) > 1 else None
+        theirs = max((PRINTED[cell][task].mean for cell in printed), default=None)
+        row = [Entry(f"{task} {TASK_NAMES[task]}")]
+        for cell, summary in where.items():
+            values = summary.values(task, cell)
+            row.append(
+                Entry(_spread(values) if values else NOTHING, means[cell] == best and bool(values))
+            )
+        for cell in printed:
+            number = PRINTED[cell][task]
+            row.append(Entry(f"{number.mean:.1f} ± {number.deviation:.1f}", number.mean == theirs))
+        counts = [len(summary.of(task, cell)) for cell, summary in where.items()]
+        same = len(set(counts)) == 1
+        rows.append((*row, Entry(str(counts[0]) if same else " / ".join(map(str, counts)))))
+    header = [CELLS[cell].title for cell in where]
+    header += [f"{CELLS[cell].title}, paper" for cell in printed]
+    return Table(("task", *header, "runs"), tuple(rows))
+
+
+def paper_table(summary: Summary) -> Table | None:
+    """How far each mean is from the paper's; None without its cells, or a spread of ours."""
+    cells = [cell for cell in summary.cells if cell in PRINTED]
     found = {cell: from_paper(summary, cell) for cell in cells}
+    if not any(each for by_task in found.values() for each in by_task.values()):
+        return None
     rows = tuple(
         (
             Entry(f"{task} {TASK_NAMES[task]}"),

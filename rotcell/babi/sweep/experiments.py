@@ -29,6 +29,7 @@ class Experiment:
     sizes: tuple[int, ...] = (PAPER_SIZE,)
     tasks: tuple[int, ...] = ALL_TASKS
     seeds: int = 10
+    beside: str | None = None  # the experiment that shows what the same cells do without the change
 
     @property
     def by_size(self) -> bool:
@@ -46,6 +47,7 @@ EXPERIMENTS: Final = {
             ("lstm", "rotlstm"),
             "sigmoid",
             seeds=5,
+            beside="lstm",
         ),
         Experiment("gru", "GRU and RotGRU, the paper's protocol", ("gru", "rotgru")),
         Experiment(
@@ -63,6 +65,7 @@ EXPERIMENTS: Final = {
             angle="hard_sigmoid",
             tasks=(4, 7, 18),
             seeds=3,
+            beside="lstm",
         ),
     )
 }

@@ -71,6 +71,7 @@ class Answerer:
     def __init__(self, saved: Checkpoint, weights: Weights = "reported") -> None:
         self.settings = saved.settings
         self.history = saved.history
+        self.data = saved.data  # that it was trained and tested on
         self.dictionary = Dictionary(saved.words)
         self._lengths = saved.story_length, saved.question_length
         self._model = QuestionAnswerer(len(self.dictionary), saved.settings)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from rotcell.babi.data.source import DataName
 from rotcell.babi.errors import CheckpointError, LookError
 from rotcell.babi.training.checkpoint import Checkpoint
 from rotcell.babi.training.model import QuestionAnswerer
@@ -31,6 +32,7 @@ class Reader:
     dictionary: Dictionary
     story_length: int  # shorter stories are padded to it, unless packed
     question_length: int
+    data: DataName  # that it was trained and tested on
 
     @classmethod
     def load(cls, path: Path) -> Reader:
@@ -43,7 +45,7 @@ class Reader:
         except RuntimeError as error:
             raise CheckpointError(f"the weights in {path} do not fit: {error}") from None
         lengths = saved.story_length, saved.question_length
-        return cls(model, saved.settings, dictionary, *lengths)
+        return cls(model, saved.settings, dictionary, *lengths, saved.data)
 
     def known(self, words: Iterable[str]) -> list[str]:
         """The words that the model has met."""
