@@ -230,8 +230,8 @@ class Case:
         tiles = divide_up(divide_up(self.batch, COOPERATIVE_ROWS), groups)
         stages = divide_up(depth, staged)
         # A thread has this many chunks of a stage, if rows lie at multiples of a chunk.
-        row_bytes = self.bytes * (gate_rows(self.hidden) if self.depth > self.hidden else self.depth)
-        by_chunks = row_bytes % CHUNK_BYTES == 0 and self.hidden * self.bytes % CHUNK_BYTES == 0
+        row_bytes = (self.depth * self.bytes, self.hidden * self.bytes)
+        by_chunks = all(row % CHUNK_BYTES == 0 for row in row_bytes)
         loads = COOPERATIVE_ROWS * staged // self.plan["threads"]
         loads = divide_up(loads, CHUNK_BYTES if by_chunks else self.bytes)
         asynchronous = by_chunks and self.device["compute_capability"] >= ASYNCHRONOUS_FROM

@@ -1,7 +1,6 @@
 // platform.h for a GPU.
 #pragma once
 
-#include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -91,7 +90,6 @@ void launch_cooperative(const KernelName& name, void (*kernel)(Params), const Gr
 }
 
 ROTCELL_DEVICE void block_barrier() { __syncthreads(); }
-ROTCELL_DEVICE void grid_barrier() { cooperative_groups::this_grid().sync(); }
 
 // Release and acquire are cumulative: with a block barrier before the one and behind the other,
 // what a whole block wrote is seen by the whole of another.

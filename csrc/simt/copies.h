@@ -14,7 +14,7 @@ inline void copy_later(void* to, const void* from, bool exists, Site site) {
               reinterpret_cast<uintptr_t>(from) % copy_bytes == 0,
           "asynchronous copy: the addresses are not aligned to 16 bytes", site);
   std::memset(to, 0xff, copy_bytes);
-  begin_copy({to, from, exists});
+  begin_copy({to, from, exists}, site);
 }
 
 inline void finish_copies(unsigned groups_left) {

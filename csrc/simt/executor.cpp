@@ -131,8 +131,6 @@ const char* waiting_in(const Thread& thread) {
   switch (thread.state) {
     case State::at_block_barrier:
       return "in a block barrier";
-    case State::at_grid_barrier:
-      return "in a grid barrier";
     case State::at_counter:
       return "for signals of other blocks";
     default:
@@ -338,7 +336,6 @@ void launch(const char* name, Kind kind, const cuda::Grid& grid, const Call& cal
   execution.kind = kind;
   execution.grid = grid;
   execution.call = call;
-  execution.at_grid_barrier = 0;
   execution.at_counters = nullptr;
   execution.failed = false;
   blockDim = dim3(grid.threads);

@@ -50,7 +50,6 @@ int blocks_per_multiprocessor(void (*)(Params), unsigned threads, size_t shared_
 }
 
 inline void block_barrier(simt::Site site = simt::here()) { simt::wait_for_block(site); }
-inline void grid_barrier(simt::Site site = simt::here()) { simt::wait_for_grid(site); }
 inline void signal(uint64_t* counter, simt::Site site = simt::here()) {
   simt::signal(counter, site);
 }

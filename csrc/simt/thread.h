@@ -15,7 +15,6 @@ enum class State : uint8_t {
   unstarted,
   ready,
   at_block_barrier,
-  at_grid_barrier,
   at_counter,
   in_warp_operation,
   exited

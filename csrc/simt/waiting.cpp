@@ -154,34 +154,6 @@ void wait_for_block(Site site) {
 #endif
 }
 
-void wait_for_grid(Site site) {
-  Thread& thread = *execution.current;
-  thread.site = site;
-  if (execution.kind != Kind::cooperative)
-    fail(thread, "grid barrier in a kernel that was not launched cooperatively");
-  if (execution.exited > 0) fail(thread, "grid barrier after other threads have exited");
-  if (execution.at_grid_barrier == 0)
-    execution.grid_barrier = site;
-  else if (!(execution.grid_barrier == site))
-    fail_divergent(thread, "grid barrier", execution.grid_barrier);
-  thread.state = State::at_grid_barrier;
-#if defined(ROTCELL_SIMT_RACES)
-  char* token = &execution.grid_tokens[execution.grid_barriers % 2];
-  announce(token);
-#endif
-  if (++execution.at_grid_barrier == execution.alive_threads) {
-    execution.at_grid_barrier = 0;
-#if defined(ROTCELL_SIMT_RACES)
-    ++execution.grid_barriers;
-#endif
-    for (size_t i = 0; i < execution.alive_threads; ++i) release(execution.threads[i]);
-  }
-  suspend(thread);
-#if defined(ROTCELL_SIMT_RACES)
-  heed(token);
-#endif
-}
-
 void signal(uint64_t* counter, Site site) {
   Thread& thread = *execution.current;
   thread.site = site;
@@ -219,8 +191,9 @@ void wait_for_signals(const uint64_t* counter, uint64_t count, Site site) {
 #endif
 }
 
-void begin_copy(const Copy& copy) {
+void begin_copy(const Copy& copy, Site site) {
   Thread& thread = *execution.current;
+  thread.site = site;
   if (thread.copies == nullptr) thread.copies = new Copies{};
   Copies& copies = *thread.copies;
   if (copies.first == copies.count) copies.first = copies.count = 0;
@@ -291,10 +264,6 @@ void leave(Thread& thread) {
   if (block.at_barrier > 0) {
     thread.site = block.barrier;
     fail(thread, "the thread has exited while others wait for it at a block barrier");
-  }
-  if (execution.at_grid_barrier > 0) {
-    thread.site = execution.grid_barrier;
-    fail(thread, "the thread has exited while others wait for it at a grid barrier");
   }
   for (unsigned left = warp.waiting; left != 0; left &= left - 1) {
     const Thread& other = warp.lanes[std::countr_zero(left)];

@@ -10,7 +10,6 @@
 namespace rotcell::simt {
 
 ROTCELL_SIMT_UNWATCHED void wait_for_block(Site site);
-ROTCELL_SIMT_UNWATCHED void wait_for_grid(Site site);
 
 // Adds one to a counter in global memory, after everything the thread has done so far.
 ROTCELL_SIMT_UNWATCHED void signal(uint64_t* counter, Site site);
@@ -20,7 +19,7 @@ ROTCELL_SIMT_UNWATCHED void wait_for_signals(const uint64_t* counter, uint64_t c
 // Asynchronous copies: begun, committed as a group, and taken one by one from the groups that must
 // be finished when all but the last `groups_left` are.
 inline constexpr unsigned copy_bytes = 16;
-ROTCELL_SIMT_UNWATCHED void begin_copy(const Copy& copy);
+ROTCELL_SIMT_UNWATCHED void begin_copy(const Copy& copy, Site site);
 ROTCELL_SIMT_UNWATCHED void commit_copies();
 ROTCELL_SIMT_UNWATCHED bool next_finished_copy(unsigned groups_left, Copy& copy);
 
