@@ -55,7 +55,7 @@ L2_BYTES_A_CLOCK = 64  # into one multiprocessor
 BLOCK_BARRIER_CLOCKS = 30
 L2_LATENCY = 0.15
 # Of a thread that brings an operand into shared memory: all copies where they are asynchronous;
-# otherwise as many loads as the compiled code has.
+# otherwise as many loads as the compiled code has in its unrolled loop, and the rest one by one.
 ASYNCHRONOUS_FROM, LOADS_IN_FLIGHT = 80, 4
 
 
@@ -235,7 +235,7 @@ class Case:
         loads = COOPERATIVE_ROWS * staged // self.plan["threads"]
         loads = divide_up(loads, CHUNK_BYTES if by_chunks else self.bytes)
         asynchronous = by_chunks and self.device["compute_capability"] >= ASYNCHRONOUS_FROM
-        waits = stages * (1 if asynchronous else divide_up(loads, LOADS_IN_FLIGHT))
+        waits = stages * (1 if asynchronous else sum(divmod(loads, LOADS_IN_FLIGHT)))
         written = COOPERATIVE_ROWS * depth
         whole = Step(
             product.fmas, product.instructions,

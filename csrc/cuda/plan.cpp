@@ -187,8 +187,9 @@ bool cooperative_pays(const Request& request, const DeviceProperties& device, co
   const bool forward = request.pass == Pass::kForward;
   const int64_t tiles = tiles_of(request.batch);
   if (plan.tensor_cores) {
-    // What counts is how much a block has to bring in, tile after tile.
-    const int64_t most_units = forward ? 2048 : 1024;
+    // What counts is how much a block has to bring in, tile after tile, and how.
+    const bool asynchronous_copies = device.compute_capability >= 80;
+    const int64_t most_units = forward ? 2048 : asynchronous_copies ? 1024 : 512;
     constexpr int64_t kBatch = 256;
     const int64_t tiles_per_block = (tiles + plan.tile_groups - 1) / plan.tile_groups;
     return request.batch <= kBatch && tiles_per_block * request.hidden <= most_units;
