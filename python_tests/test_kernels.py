@@ -54,7 +54,8 @@ def test_hard_gates_have_no_slope_beyond_their_ends(kind):
     results, grads = run(kind.kernel, tensors, None, *case.options)
     true_results, true_grads = run(kind.reference, tensors, None, *case.options)
     assert_all_near(results, true_results, tolerance=TOLERANCE[torch.float64])
-    assert_all_near(grads, true_grads, tolerance=TOLERANCE[torch.float64])
+    # All gradients may be tiny: 1 - tanh^2 of saturated candidates, as exact as the 1 is.
+    assert_all_near(grads, true_grads, tolerance=TOLERANCE[torch.float64], least_scale=1e-3)
 
 
 @pytest.mark.parametrize("shape", PROMISED, ids=str)

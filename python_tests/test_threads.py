@@ -166,3 +166,22 @@ def test_a_parent_goes_on_with_its_threads_after_a_fork(two_threads, layer_and_i
         os._exit(0)
     os.waitpid(child, 0)
     assert all(torch.equal(a, b) for a, b in zip(train(layer, x), expected, strict=True))
+
+
+def test_threads_that_slept_do_not_wait_for_each_other_for_a_while():
+    contention = pytest.importorskip("rotcell._C").Contention()
+    assert not contention.expected(now=0.0)
+    contention.learn(worked=1e-3, slept=1e-4, now=0.0)
+    assert not contention.expected(now=0.0)
+    contention.learn(worked=1e-3, slept=5e-4, now=1.0)
+    assert contention.expected(now=1.049)
+    assert not contention.expected(now=1.051)
+    # The same again and again: longer each time, up to two seconds.
+    for now in (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0):
+        contention.learn(worked=1e-3, slept=1e-3, now=now)
+    assert contention.expected(now=9.9)
+    assert not contention.expected(now=10.1)
+    # All went well: from the start.
+    contention.learn(worked=1e-3, slept=0.0, now=11.0)
+    contention.learn(worked=1e-3, slept=1e-3, now=12.0)
+    assert not contention.expected(now=12.1)

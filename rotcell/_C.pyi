@@ -25,6 +25,15 @@ def cgroup_processors(membership: str, root: str) -> int | None:
         None without a quota.
     """
 
+class Contention:
+    """What threads that wait for each other know of other programs; all times in seconds."""
+
+    def expected(self, now: float) -> bool:
+        """Whether threads had better not wait for each other now."""
+
+    def learn(self, worked: float, slept: float, now: float) -> None:
+        """Tell how long threads worked together, and how long they slept, added up."""
+
 def cuda_plan(
     cell: str,
     pass_name: str,

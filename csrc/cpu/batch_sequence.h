@@ -34,6 +34,7 @@ struct PairOrder {
     return 2 * before;
   }
   static constexpr int kAnglePlace = 2 * gates();
+  static constexpr int kGroupRows = kPairs * kRows;
 
   // The row of the weights, in torch's order, at a place of a pair; negative if it does not exist.
   static int64_t weight_row(int64_t pair, int place, int64_t hidden) {
@@ -78,14 +79,15 @@ struct BatchSequence {
     for_stages<Cell>([&](auto stage) {
       using Order = PairOrder<Cell, stage()>;
       const int64_t rows = pairs_of(w.hidden) * Order::kRows;
-      constexpr int64_t kGroup = int64_t{Order::kPairs} * Order::kRows;
+      constexpr int64_t kGroup = Order::kGroupRows;
       for (int64_t group = 0; group < rows; group += kGroup) {
         const int64_t group_end = group + kGroup < rows ? group + kGroup : rows;
-        for (int64_t tile = group; tile < group_end; tile += kTileRows) {
-          const int64_t height = group_end - tile < kTileRows ? group_end - tile : kTileRows;
+        const TileCut cut{group_end - group};
+        for (int64_t tile = 0; tile < cut.tiles; ++tile) {
+          const int64_t height = cut.height(tile), first = group + cut.begin(tile);
           for (int64_t r = 0; r < height; ++r) {
-            const int place = static_cast<int>((tile + r) % Order::kRows);
-            const int64_t row = Order::weight_row((tile + r) / Order::kRows, place, w.hidden);
+            const int place = static_cast<int>((first + r) % Order::kRows);
+            const int64_t row = Order::weight_row((first + r) / Order::kRows, place, w.hidden);
             T* target = packed + r;
             const bool no_turn = Order::kHasAngle && place == Order::kAnglePlace;
             *target = row >= 0 ? bias[row] : no_turn ? -static_cast<T>(__builtin_inf()) : T(0);
@@ -110,10 +112,11 @@ struct BatchSequence {
 
   static void pack_backward(const RecurrentWeights<T>& w, T* packed) {
     const auto pack_columns = [&](const T* weights, int64_t columns, const auto& for_rows) {
-      for (int64_t tile = 0; tile < columns; tile += kTileRows) {
-        const int64_t width = columns - tile < kTileRows ? columns - tile : kTileRows;
+      const TileCut cut{columns};
+      for (int64_t tile = 0; tile < cut.tiles; ++tile) {
+        const int64_t first = cut.begin(tile), width = cut.height(tile);
         for_rows([&](int64_t row) {
-          for (int64_t c = 0; c < width; ++c) *packed++ = weights[row * columns + tile + c];
+          for (int64_t c = 0; c < width; ++c) *packed++ = weights[row * columns + first + c];
         });
       }
     };
@@ -181,6 +184,15 @@ struct BatchSequence {
     load_lanes(initial + s.carried_end * width, width, width, {carried, s.end - s.begin}, block);
   }
 
+  static constexpr int64_t most_group_rows() {
+    int64_t most = 0;
+    for_stages<Cell>([&](auto stage) {
+      constexpr int64_t kRows = PairOrder<Cell, decltype(stage)::value>::kGroupRows;
+      if (kRows > most) most = kRows;
+    });
+    return most;
+  }
+
   struct ForwardBlocks {
     Block<T> x, h, new_h, operands, c;
     Block<T> tile;     // preactivations of a few pairs
@@ -193,7 +205,7 @@ struct BatchSequence {
           new_h(units),
           operands(Cell::kStages > 1 ? units : 0),
           c(Cell::kHasMemory ? units : 0),
-          tile(kTileRows * kTileRows),
+          tile(most_group_rows()),
           waiting(Cell::kStages > 1 ? Cell::kGateCount * units : 0),
           gates(call.keep == Keep::kForBackward ? Rows::count(call.hidden) : 0) {}
   };
@@ -202,7 +214,8 @@ struct BatchSequence {
     const Call& call = p.call;
     const int64_t H = call.hidden, I = call.inputs, G = Rows::count(H);
     const bool kept = call.keep == Keep::kForBackward;
-    ForwardBlocks b(call, 2 * pairs_of(H));
+    const int64_t units = 2 * pairs_of(H);
+    ForwardBlocks b(call, units);
     T* h = b.h.row(0);
     T* new_h = b.new_h.row(0);
     for (int64_t position = p.chunk.begin; position < p.chunk.end; ++position) {
@@ -225,6 +238,16 @@ struct BatchSequence {
         }
       }
       load_lanes(p.x + (token - p.chunk.first_token) * I, I, I, lanes(s), b.x.row(0));
+      if (position + 1 < p.chunk.end) {
+        const RowStep next(call.steps, rows, position + 1);
+        prefetch(p.x + (next.step.token + next.begin - p.chunk.first_token) * I,
+                 (next.end - next.begin) * I);
+      }
+      prefetch(p.out + token * H, (s.end - s.begin) * H);
+      if (kept) {
+        prefetch(p.gates + token * G, (s.end - s.begin) * G);
+        if constexpr (Cell::kHasMemory) prefetch(p.cells + token * H, (s.end - s.begin) * H);
+      }
 
       const T* weights = p.weights;
       for_stages<Cell>([&](auto stage) {
@@ -238,12 +261,16 @@ struct BatchSequence {
           const int64_t count = pairs - first < Order::kPairs ? pairs - first : Order::kPairs;
           weights = multiply_block<T, TileStart::kBias>(weights, count * Order::kRows, x, memory,
                                                         b.tile.row(0));
+          // In two loops: the chain of all that a pair needs is too long for the processor to begin
+          // the next pair before its end.
           with_gate_function(call.functions.gates, [&](auto function) {
             for (int64_t i = 0; i < count; ++i) {
-              forward_pair<S, function()>(call, b, b.tile.row(i * Order::kRows), 2 * (first + i), h,
-                                          results);
+              activate_pair<S, function()>(call, b, b.tile.row(i * Order::kRows), 2 * (first + i));
             }
           });
+          for (int64_t i = 0; i < count; ++i) {
+            forward_pair<S>(b, b.tile.row(i * Order::kRows), 2 * (first + i), units, h, results);
+          }
         }
       });
       std::swap(h, new_h);
@@ -266,9 +293,20 @@ struct BatchSequence {
     }
   }
 
+  // Where the gates of a pair lie that stage S uses: in the tile of their product, or waiting.
+  template <int S, int GATE>
+  static ROTCELL_INLINE T* gate_units(ForwardBlocks& b, T* tile, int64_t unit, int64_t units) {
+    if constexpr (Cell::product(GATE) == S) {
+      return tile + PairOrder<Cell, S>::place(GATE) * BR;
+    } else {
+      return b.waiting.row(GATE * units + unit);
+    }
+  }
+
+  // Preactivations of a pair become activations, where they lie.
   template <int S, GateFunction FUNCTION>
-  static ROTCELL_INLINE void forward_pair(const Call& call, ForwardBlocks& b, T* tile, int64_t unit,
-                                          const T* h, T* results) {
+  static ROTCELL_INLINE void activate_pair(const Call& call, ForwardBlocks& b, T* tile,
+                                           int64_t unit) {
     using Order = PairOrder<Cell, S>;
     const int64_t H = call.hidden, units = 2 * pairs_of(H);
     const bool whole = unit + 1 < H, kept = call.keep == Keep::kForBackward;
@@ -277,21 +315,43 @@ struct BatchSequence {
       Gates a;
       for_gates<Cell>([&](auto gate) ROTCELL_LAMBDA_INLINE {
         constexpr int kGate = decltype(gate)::value;
-        if constexpr (Cell::product(kGate) == S) {
-          const P made = load_units(tile, Order::place(kGate), v);
-          if constexpr (Cell::stage(kGate) == S) {
-            a[kGate] = made;
-          } else {
-            store_units(b.waiting.row(kGate * units), unit, v, made);
-          }
-        } else if constexpr (Cell::stage(kGate) == S) {
-          a[kGate] = load_units(b.waiting.row(kGate * units), unit, v);
+        if constexpr (Cell::stage(kGate) == S) {
+          a[kGate] = load_units(gate_units<S, kGate>(b, tile, unit, units), 0, v);
+        } else if constexpr (Cell::product(kGate) == S) {
+          store_units(b.waiting.row(kGate * units + unit), 0, v,
+                      load_units(tile, Order::place(kGate), v));
         }
       });
       if constexpr (stage_turns<Cell, S>) {
         a.turns = load(tile + Order::kAnglePlace * BR + v * L);
       }
       activate<Cell, S, Math>({FUNCTION, call.functions.angles}, a);
+      for_stage_gates<Cell, S>([&](auto gate) ROTCELL_LAMBDA_INLINE {
+        constexpr int kGate = decltype(gate)::value;
+        store_units(gate_units<S, kGate>(b, tile, unit, units), 0, v, a[kGate]);
+        if (kept) store_existing(b.gates.row(Rows::offset(kGate, H)), unit, v, a[kGate], whole);
+      });
+      if constexpr (stage_turns<Cell, S>) {
+        store(tile + Order::kAnglePlace * BR + v * L, a.turns);
+        if (kept && whole) store(b.gates.row(Rows::angles(H) + unit / 2) + v * L, a.turns);
+      }
+    }
+  }
+
+  // What the activations of a pair make of its memory, and the result of the stage.
+  template <int S>
+  static ROTCELL_INLINE void forward_pair(ForwardBlocks& b, T* tile, int64_t unit, int64_t units,
+                                          const T* h, T* results) {
+#pragma GCC unroll 1
+    for (int v = 0; v < kBlockVectors; ++v) {
+      Gates a;
+      for_stage_gates<Cell, S>([&](auto gate) ROTCELL_LAMBDA_INLINE {
+        constexpr int kGate = decltype(gate)::value;
+        a[kGate] = load_units(gate_units<S, kGate>(b, tile, unit, units), 0, v);
+      });
+      if constexpr (stage_turns<Cell, S>) {
+        a.turns = load(tile + PairOrder<Cell, S>::kAnglePlace * BR + v * L);
+      }
       P h_before{}, c{};
       if constexpr (Cell::kReadsOutput) h_before = load_units(h, unit, v);
       if constexpr (Cell::kHasMemory && S == kLast) {
@@ -299,14 +359,6 @@ struct BatchSequence {
         store_units(b.c.row(0), unit, v, c);
       }
       store_units(results, unit, v, Cell::template result<Math>(Stage<S>{}, a, h_before, c));
-      if (kept) {
-        for_stage_gates<Cell, S>([&](auto gate) ROTCELL_LAMBDA_INLINE {
-          store_existing(b.gates.row(Rows::offset(gate, H)), unit, v, a[gate], whole);
-        });
-        if constexpr (stage_turns<Cell, S>) {
-          if (whole) store(b.gates.row(Rows::angles(H) + unit / 2) + v * L, a.turns);
-        }
-      }
     }
   }
 
@@ -387,6 +439,8 @@ struct BatchSequence {
         }
       }
 
+      if (position > p.chunk.begin) prefetch_back(p, RowStep(call.steps, rows, position - 1));
+
       T* grads = b.grad_gates.row(factors.blocks * G);
       const T* weights = p.recurrent;
       const T* weights_of_stage[Cell::kStages];
@@ -434,6 +488,22 @@ struct BatchSequence {
     store_lanes(b.grad_h.row(0), H, all, p.grad_h + rows.begin * H, H);
     if constexpr (Cell::kHasMemory) {
       store_lanes(b.grad_c.row(0), H, all, p.grad_c + rows.begin * H, H);
+    }
+  }
+
+  // What the way back reads and writes of a step.
+  static void prefetch_back(const Backward<T>& p, const RowStep& s) {
+    const int64_t H = p.call.hidden, I = p.call.inputs, G = Rows::count(H);
+    const int64_t token = s.step.token + s.begin, alive = s.end - s.begin;
+    prefetch(p.gates + token * G, alive * G);
+    if constexpr (Cell::kHasMemory) {
+      prefetch(p.cells + (s.step.token_before + s.begin) * H, (s.carried_end - s.begin) * H);
+    }
+    if (p.output_gradient == OutputGradient::kGiven) prefetch(p.grad_out + token * H, alive * H);
+    if (p.input_gradient == InputGradient::kByStep) prefetch(p.grad_x + token * I, alive * I);
+    if (p.weight_gradient == WeightGradient::kBySlot) {
+      prefetch(p.x + token * I, alive * I);
+      prefetch(p.out + (s.step.token_before + s.begin) * H, (s.carried_end - s.begin) * H);
     }
   }
 
@@ -516,8 +586,8 @@ struct BatchSequence {
           std::memset(static_cast<void*>(target), 0, factors.width * sizeof(T));
           continue;
         }
-        std::memcpy(target, p.x + (s.step.token + row) * I, I * sizeof(T));
-        if (product == 0) std::memcpy(target + I, s.before(p.out, p.h0, row, H), H * sizeof(T));
+        copy_row(p.x + (s.step.token + row) * I, I, target);
+        if (product == 0) copy_row(s.before(p.out, p.h0, row, H), H, target + I);
         target[I + H] = T(1);
       }
     }

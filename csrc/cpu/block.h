@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <type_traits>
 
 #include "cpu/simd.h"
 
 namespace rotcell::cpu::ROTCELL_ISA {
 
-constexpr int kBlockVectors = 2;
+// With 32 registers and long vectors a single one: two threads have a block each of a batch of 32.
+constexpr int kBlockVectors = kVectorBytes == 64 ? 1 : 2;
 template <class T>
 constexpr int kBlockRows = kBlockVectors * kLanes<T>;
 
@@ -47,6 +49,14 @@ struct Lanes {
 template <class T>
 ROTCELL_INLINE int64_t lanes_of_vector(const Lanes& lanes, int vector) {
   return lanes.end - vector * kLanes<T>;
+}
+
+// Asks for elements that will be loaded or stored after a product, into the second-level cache. The
+// rows of a block lie one behind the other in memory.
+template <class T>
+ROTCELL_INLINE void prefetch(const T* elements, int64_t count) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+  for (int64_t i = 0; i < count; i += kLine) __builtin_prefetch(elements + i, 0, 2);
 }
 
 // Columns of `lanes.count()` rows, `stride` apart, into these lanes of a block; the others stay.
@@ -130,6 +140,15 @@ void store_lanes(const T* block, int64_t columns, const Lanes& lanes, T* rows, i
   }
 }
 
+// A row of a few vectors: faster than memcpy, which must find out how long it is.
+template <class T>
+ROTCELL_INLINE void copy_row(const T* from, int64_t count, T* to) {
+  constexpr int L = kLanes<T>;
+  int64_t i = 0;
+  for (; i + L <= count; i += L) store(to + i, load(from + i));
+  store_first(to + i, load_first(from + i, count - i), count - i);
+}
+
 // All lanes of `block` but the first `alive` take the values of `before`.
 template <class T>
 void keep_other_lanes(T* block, const T* before, int64_t count, int64_t alive) {
@@ -145,8 +164,29 @@ void keep_other_lanes(T* block, const T* before, int64_t count, int64_t alive) {
 
 // ---- Products with a block: a register tile of up to kTileRows rows of weights.
 
-constexpr int kTileRows = 6;
-static_assert(kTileRows * kBlockVectors + kBlockVectors + 1 <= 16 || kVectorRegisters > 16);
+constexpr int kTileRows = 12 / kBlockVectors;
+static_assert(kTileRows * kBlockVectors + kBlockVectors + 1 <= kVectorRegisters);
+
+// How rows are cut into tiles: about equally high, because a low tile has too few sums to hide the
+// time that a multiplication takes.
+struct TileCut {
+  int64_t rows;
+  int64_t tiles = (rows + kTileRows - 1) / kTileRows;
+
+  constexpr int64_t begin(int64_t tile) const { return rows * tile / tiles; }
+  constexpr int height(int64_t tile) const {
+    return static_cast<int>(begin(tile + 1) - begin(tile));
+  }
+};
+
+// body(height as a constant of the compiler) for a tile of so many rows.
+template <int ROWS = kTileRows, class Body>
+ROTCELL_INLINE void with_tile_rows(int rows, const Body& body) {
+  if constexpr (ROWS > 1) {
+    if (rows < ROWS) return with_tile_rows<ROWS - 1>(rows, body);
+  }
+  body(std::integral_constant<int, ROWS>{});
+}
 
 enum class TileStart {
   kBias,  // the weights begin with a bias for each row
@@ -174,7 +214,7 @@ __attribute__((noinline)) void multiply_block_tile(const T* weights, Operand<T> 
 ) {
   constexpr int L = kLanes<T>, BR = kBlockRows<T>;
   Vec<T> sum[ROWS][kBlockVectors];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kBlockVectors; ++v) {
@@ -196,7 +236,7 @@ __attribute__((noinline)) void multiply_block_tile(const T* weights, Operand<T> 
       Vec<T> x[kBlockVectors];
 #pragma GCC unroll 4
       for (int v = 0; v < kBlockVectors; ++v) x[v] = load(element + v * L);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int r = 0; r < ROWS; ++r) {
         const Vec<T> w = broadcast(weights[r]);
 #pragma GCC unroll 4
@@ -206,7 +246,7 @@ __attribute__((noinline)) void multiply_block_tile(const T* weights, Operand<T> 
       element += BR;
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kBlockVectors; ++v) store(result + r * BR + v * L, sum[r][v]);
@@ -218,29 +258,13 @@ template <class T, TileStart START>
 const T* multiply_block(const T* weights, int64_t rows, Operand<T> first, Operand<T> second,
                         T* result) {
   const int64_t depth = first.depth + second.depth;
-  for (int64_t row = 0; row < rows; row += kTileRows) {
-    const int here = static_cast<int>(rows - row < kTileRows ? rows - row : kTileRows);
-    T* target = result + row * kBlockRows<T>;
-    switch (here) {
-      case 6:
-        multiply_block_tile<T, 6, START>(weights, first, second, target);
-        break;
-      case 5:
-        multiply_block_tile<T, 5, START>(weights, first, second, target);
-        break;
-      case 4:
-        multiply_block_tile<T, 4, START>(weights, first, second, target);
-        break;
-      case 3:
-        multiply_block_tile<T, 3, START>(weights, first, second, target);
-        break;
-      case 2:
-        multiply_block_tile<T, 2, START>(weights, first, second, target);
-        break;
-      default:
-        multiply_block_tile<T, 1, START>(weights, first, second, target);
-    }
-    weights += tile_elements<T>(here, depth, START);
+  const TileCut cut{rows};
+  for (int64_t tile = 0; tile < cut.tiles; ++tile) {
+    T* target = result + cut.begin(tile) * kBlockRows<T>;
+    with_tile_rows(cut.height(tile), [&](auto height) {
+      multiply_block_tile<T, height(), START>(weights, first, second, target);
+    });
+    weights += tile_elements<T>(cut.height(tile), depth, START);
   }
   return weights;
 }
@@ -254,7 +278,7 @@ __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stri
                                               T* gradient) {
   constexpr int L = kLanes<T>, BR = kBlockRows<T>;
   Vec<T> sum[ROWS][VECTORS];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v) sum[r][v] = load(gradient + r * width + v * L);
@@ -265,7 +289,7 @@ __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stri
       Vec<T> factor[VECTORS];
 #pragma GCC unroll 4
       for (int v = 0; v < VECTORS; ++v) factor[v] = load(factors + v * L);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int r = 0; r < ROWS; ++r) {
         const Vec<T> grad = broadcast(grads[r * BR + lane]);
 #pragma GCC unroll 4
@@ -273,7 +297,7 @@ __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stri
       }
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v) store(gradient + r * width + v * L, sum[r][v]);
@@ -283,29 +307,13 @@ __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stri
 template <class T, int VECTORS>
 void add_outer_columns(const T* grads, int64_t block_stride, int64_t rows, const T* factors,
                        int64_t blocks, int64_t width, T* gradient) {
-  constexpr int BR = kBlockRows<T>;
-  for (int64_t row = 0; row < rows; row += kTileRows) {
-    const T* d = grads + row * BR;
-    T* target = gradient + row * width;
-    switch (rows - row < kTileRows ? rows - row : kTileRows) {
-      case 6:
-        add_outer_tile<T, 6, VECTORS>(d, block_stride, factors, blocks, width, target);
-        break;
-      case 5:
-        add_outer_tile<T, 5, VECTORS>(d, block_stride, factors, blocks, width, target);
-        break;
-      case 4:
-        add_outer_tile<T, 4, VECTORS>(d, block_stride, factors, blocks, width, target);
-        break;
-      case 3:
-        add_outer_tile<T, 3, VECTORS>(d, block_stride, factors, blocks, width, target);
-        break;
-      case 2:
-        add_outer_tile<T, 2, VECTORS>(d, block_stride, factors, blocks, width, target);
-        break;
-      default:
-        add_outer_tile<T, 1, VECTORS>(d, block_stride, factors, blocks, width, target);
-    }
+  const TileCut cut{rows};
+  for (int64_t tile = 0; tile < cut.tiles; ++tile) {
+    const int64_t row = cut.begin(tile);
+    with_tile_rows(cut.height(tile), [&](auto height) {
+      add_outer_tile<T, height(), VECTORS>(grads + row * kBlockRows<T>, block_stride, factors,
+                                           blocks, width, gradient + row * width);
+    });
   }
 }
 

@@ -4,7 +4,20 @@
 
 #include "cpu/instruction_set.h"
 #include "module/cuda_plan.h"
+#include "ops/contention.h"
 #include "ops/processors.h"
+
+namespace {
+
+std::chrono::nanoseconds seconds(double count) {
+  return std::chrono::nanoseconds(static_cast<int64_t>(count * 1e9));
+}
+
+rotcell::ops::Contention::Clock::time_point at_second(double count) {
+  return rotcell::ops::Contention::Clock::time_point(seconds(count));
+}
+
+}  // namespace
 
 PYBIND11_MODULE(_C, m) {
   m.doc() = "Facts about this build of rotcell. The ops are in librotcell_cpu.so.";
@@ -16,5 +29,20 @@ PYBIND11_MODULE(_C, m) {
         pybind11::arg("root"),
         "The processors that cgroups leave a process; None without a quota.");
   m.def("processors", rotcell::ops::processors, "The processors that this process may use.");
+  using rotcell::ops::Contention;
+  pybind11::class_<Contention>(m, "Contention")
+      .def(pybind11::init<>())
+      .def(
+          "expected",
+          [](const Contention& contention, double now) {
+            return contention.expected(at_second(now));
+          },
+          pybind11::arg("now"))
+      .def(
+          "learn",
+          [](Contention& contention, double worked, double slept, double now) {
+            contention.learn(seconds(worked), seconds(slept), at_second(now));
+          },
+          pybind11::arg("worked"), pybind11::arg("slept"), pybind11::arg("now"));
   rotcell::module::define_plan_functions(m);
 }

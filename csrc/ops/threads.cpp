@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "cpu/partition.h"
+#include "ops/contention.h"
 #include "ops/processors.h"
 #include "ops/tensor.h"
 
@@ -198,6 +199,9 @@ class Worker {
   const FunctionRef<void()>* task_ = nullptr;
 };
 
+// Of all calls: threads of one find the processors as those of another did.
+Contention contention;
+
 // Whether this thread called the fork() that made this process, and who runs ops for it. Never
 // destroyed: the worker may still wait when the process ends.
 thread_local bool called_fork = false;
@@ -261,7 +265,8 @@ ThreadPlan::ThreadPlan(const LayerWork& work)
       std::max<int64_t>(1, (work.hidden + work.unit_tile - 1) / work.unit_tile);
   const bool weights_are_cached = work.weights * work.weight_bytes <= kCachedBytes;
   int64_t shares = 1;
-  if (work.sharing == UnitSharing::kAllowed && row_tiles > 0) {
+  if (work.sharing == UnitSharing::kAllowed && row_tiles > 0 && threads > 1 &&
+      !contention.expected()) {
     shares = weights_are_cached || work.batch >= threads * kFewRows ? threads / row_tiles : threads;
     const int64_t worth = work.batch * work.weights / kWorthWaiting;
     shares = std::clamp<int64_t>(std::min(shares, worth), 1, unit_tiles);
@@ -295,7 +300,11 @@ void ThreadPlan::run(const Steps& steps, const Chunk& chunk,
       works.push_back({range, units, &barriers.back(), slot});
     }
   }
+  const auto begin = Contention::Clock::now();
   run_together(static_cast<int64_t>(works.size()), [&](int64_t i) { body(works[i]); });
+  Contention::Nanoseconds slept{0};
+  for (const cpu::Barrier& barrier : barriers) slept += barrier.slept();
+  contention.learn(Contention::Clock::now() - begin, slept);
 }
 
 }  // namespace rotcell::ops
