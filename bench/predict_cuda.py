@@ -31,7 +31,7 @@ TYPES = {torch.float32: 4, torch.float16: 2}
 PASSES = ("forward", "backward")
 
 # As in csrc/cuda/shapes.h, for RotLSTM.
-WARP, CHUNK_BYTES, STAGED_BYTES, COOPERATIVE_ROWS, TENSOR_SIDE = 32, 16, 512, 16, 16
+WARP, CHUNK_BYTES, COOPERATIVE_ROWS, TENSOR_SIDE = 32, 16, 16, 16
 RESIDENT_THREADS = {(4, 1): 512, (4, 4): 384, (2, 1): 736, (2, 4): 640}
 REGISTER_CHUNKS = {4: 4, 2: 2}
 RESULT_BYTES = 4
@@ -60,6 +60,9 @@ ISSUED_A_CLOCK = 128  # instructions of threads: four warps, of whatever kind
 L2_BYTES_A_CLOCK = 64  # into one multiprocessor
 BLOCK_BARRIER_CLOCKS = 30
 L2_LATENCY = 0.15
+# All copies of a thread into shared memory are in flight where they are asynchronous; otherwise as
+# many loads as the compiled code has in its unrolled loop, and the rest comes one by one.
+ASYNCHRONOUS_FROM = 80
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Assumptions:
     broadcast_bytes: int  # of the bandwidth of shared memory, a thread that reads what all read
     input_latency: float  # until the preactivations of a step are there
     cell_clocks: int  # for gates, rotation and state of a pair of units
-    grid_barrier: float
+    signal: float  # from the end of a block's part of a tile until all others can read it
     launch: float
     product_efficiency: float  # of torch's matrix product
 
@@ -88,10 +91,10 @@ class Step:
     shared_worst: int
     l2_bytes: int  # on all multiprocessors, of what blocks tell each other or share
     block_barriers: int = 0
-    grid_barriers: int = 0
+    signals: int = 0  # waits for other blocks
     launches: int = 0
-    stages: int = 0  # in which operands come into shared memory
-    stage_loads: int = 0  # of a thread, for each
+    tiles: int = 0  # of the batch, one after the other in a block
+    waits: int = 0  # for L2, one after the other, until an operand is in shared memory
 
 
 def divide_up(a: int, b: int) -> int:
@@ -155,16 +158,22 @@ class Case:
         between = self.batch * (2 * rows + hidden) * self.bytes
         return Step(fmas, 1, 0, 0, rows * hidden * self.bytes + between, launches=2)
 
-    def _chunks(self, rows: int, threads: int) -> tuple[int, int]:
-        """Slices of the depth, and chunks of a thread."""
+    def _chunks(self, rows: int, threads: int, in_lanes: bool) -> tuple[int, int]:
+        """Slices of the depth, a power of two if they are in lanes, and chunks of a thread."""
         chunks = divide_up(self.depth, CHUNK_BYTES // self.bytes)
         slices = max(1, min(chunks, threads // rows))
+        if in_lanes:
+            slices = 1 << min(slices, WARP).bit_length() - 1
         return slices, divide_up(chunks, slices)
 
-    def _chunked(self, weights: int, rows: int, batch_rows: int, slices: int, chunks: int) -> Step:
-        """The product of a chunked matrix; `weights`: a thread's chunks in shared memory."""
+    def _chunked(
+        self, weights: int, rows: int, batch_rows: int, slices: int, chunks: int, results: int
+    ) -> Step:
+        """The product of a chunked matrix.
+
+        `weights`: a thread's chunks in shared memory; `results`: bytes of sums written and read.
+        """
         threads = slices * rows
-        results = 2 * slices * batch_rows * rows * RESULT_BYTES
         shared = [
             threads * (weights * CHUNK_BYTES + chunks * batch_rows * broadcast) + results
             for broadcast in (BEST.broadcast_bytes, WORST.broadcast_bytes)
@@ -181,29 +190,34 @@ class Case:
 
     def _resident(self) -> Step:
         rows, batch_rows = self.rows(self.hidden), self.plan["rows_per_block"]
-        slices, chunks = self._chunks(rows, RESIDENT_THREADS[self.bytes, batch_rows])
+        slices, chunks = self._chunks(rows, RESIDENT_THREADS[self.bytes, batch_rows], True)
+        results = batch_rows * rows * RESULT_BYTES
         in_shared = max(0, chunks - REGISTER_CHUNKS[self.bytes])
         self._expect_shared(
             slices * in_shared * rows * CHUNK_BYTES,
             batch_rows * slices * chunks * CHUNK_BYTES,
-            slices * batch_rows * rows * RESULT_BYTES,
+            results,
         )
-        product = self._chunked(in_shared, rows, batch_rows, slices, chunks)
+        product = self._chunked(in_shared, rows, batch_rows, slices, chunks, 2 * results)
         blocks = divide_up(self.plan["blocks"], self.device["multiprocessors"])
         return self._times(product, blocks, l2_bytes=0, block_barriers=2)
 
     def _cooperative(self) -> Step:
         rows = self.rows(self.plan["units_per_block"])
-        slices, chunks = self._chunks(rows, self.plan["threads"])
+        slices, chunks = self._chunks(rows, self.plan["threads"], False)
         granule = slices * CHUNK_BYTES
-        staged = min(chunks * granule, max(1, STAGED_BYTES // granule) * granule)
+        staged, buffers = self._stage(chunks * granule, granule)
+        results = slices * COOPERATIVE_ROWS * rows * RESULT_BYTES
         self._expect_shared(
-            slices * chunks * rows * CHUNK_BYTES,
-            COOPERATIVE_ROWS * staged,
-            slices * COOPERATIVE_ROWS * rows * RESULT_BYTES,
+            slices * chunks * rows * CHUNK_BYTES, buffers * COOPERATIVE_ROWS * staged, results
         )
-        product = self._chunked(chunks, rows, COOPERATIVE_ROWS, slices, chunks)
-        return self._staged(product, chunks * granule, staged)
+        product = self._chunked(chunks, rows, COOPERATIVE_ROWS, slices, chunks, 2 * results)
+        return self._staged(product, chunks * granule, staged, slices)
+
+    def _stage(self, depth: int, granule: int) -> tuple[int, int]:
+        """Bytes of a row that are there at once, and in how many buffers."""
+        staged = min(depth, max(1, self.plan["staged_bytes"] // granule) * granule)
+        return staged, 1 if staged == depth else 2
 
     def _tensor(self) -> Step:
         rows = divide_up(self.rows(self.plan["units_per_block"]), TENSOR_SIDE) * TENSOR_SIDE
@@ -211,21 +225,29 @@ class Case:
         slices = max(1, min(columns, self.plan["threads"] // WARP // tiles))
         granule = slices * TENSOR_SIDE * self.bytes
         depth = divide_up(columns, slices) * granule
-        staged = min(depth, max(1, STAGED_BYTES // granule) * granule)
+        staged, buffers = self._stage(depth, granule)
         results = slices * COOPERATIVE_ROWS * rows * RESULT_BYTES
         padding = 8 * self.bytes
         self._expect_shared(
-            rows * (depth + padding), COOPERATIVE_ROWS * (staged + padding), results
+            rows * (depth + padding), buffers * COOPERATIVE_ROWS * (staged + padding), results
         )
         shared = tiles * 2 * TENSOR_SIDE * depth + 2 * results
         fmas = COOPERATIVE_ROWS * rows * depth // self.bytes
         product = Step(fmas, self.compiled.instructions_per_fma, shared, shared, 0)
-        return self._staged(product, depth, staged)
+        return self._staged(product, depth, staged, slices)
 
-    def _staged(self, product: Step, depth: int, staged: int) -> Step:
-        """The products of all rows of the batch; `depth` and `staged` in bytes of a row."""
-        tiles, stages = divide_up(self.batch, COOPERATIVE_ROWS), divide_up(depth, staged)
-        rows_of_a_thread = COOPERATIVE_ROWS * WARP // self.plan["threads"]
+    def _staged(self, product: Step, depth: int, staged: int, slices: int) -> Step:
+        """The products of a block's tiles; `depth` and `staged` in bytes of a row."""
+        groups = self.plan["tile_groups"]
+        tiles = divide_up(divide_up(self.batch, COOPERATIVE_ROWS), groups)
+        stages = divide_up(depth, staged)
+        # A thread has this many chunks of a stage, if rows lie at multiples of a chunk.
+        row_bytes = (self.depth * self.bytes, self.hidden * self.bytes)
+        by_chunks = all(row % CHUNK_BYTES == 0 for row in row_bytes)
+        loads = COOPERATIVE_ROWS * staged // self.plan["threads"]
+        loads = divide_up(loads, CHUNK_BYTES if by_chunks else self.bytes)
+        asynchronous = by_chunks and self.device["compute_capability"] >= ASYNCHRONOUS_FROM
+        waits = stages * (1 if asynchronous else sum(divmod(loads, self.compiled.loads_in_flight)))
         written = COOPERATIVE_ROWS * depth
         whole = Step(
             product.fmas, product.instructions,
@@ -233,10 +255,9 @@ class Case:
         )  # fmt: skip
         return self._times(
             whole, tiles,
-            l2_bytes=self.plan["blocks"] * self.batch * self.depth * self.bytes,
-            block_barriers=tiles * (2 * stages + 2), grid_barriers=1,
-            stages=tiles * stages,
-            stage_loads=rows_of_a_thread * divide_up(staged // self.bytes, WARP),
+            l2_bytes=self.plan["blocks"] // groups * self.batch * self.depth * self.bytes,
+            block_barriers=tiles * (2 * stages + (2 if slices == 1 else 3)), signals=1,
+            tiles=tiles, waits=tiles * waits,
         )  # fmt: skip
 
     def _expect_shared(self, *parts: int) -> None:
@@ -264,12 +285,15 @@ class Case:
         fixed = step.block_barriers * BLOCK_BARRIER_CLOCKS / clock
         if self.path == "resident":
             return max(product, assumed.input_latency) + fixed + assumed.cell_clocks / clock
-        tiles = divide_up(self.batch, COOPERATIVE_ROWS)
-        waits = divide_up(step.stage_loads, self.compiled.loads_in_flight)
-        into_one = step.l2_bytes / self.plan["blocks"] / L2_BYTES_A_CLOCK / clock
-        staging = max(step.stages * waits * L2_LATENCY, into_one, step.l2_bytes / rates.l2)
-        cell = tiles * (assumed.input_latency + assumed.cell_clocks / clock)
-        return product + staging + cell + fixed + assumed.grid_barrier
+        into_one = step.l2_bytes / self.plan["blocks"]
+        staging = max(
+            step.waits * L2_LATENCY, into_one / L2_BYTES_A_CLOCK / clock, step.l2_bytes / rates.l2
+        )
+        # What a step reads of its own is on its way while the block waits. With several tiles it
+        # works on another one meanwhile.
+        work = product + staging + fixed + step.tiles * assumed.cell_clocks / clock
+        elsewhere = work * (step.tiles - 1) / step.tiles
+        return work + max(assumed.signal - elsewhere, 0)
 
     def _torch_product(self, step: Step, assumed: Assumptions) -> float:
         rates = self.rates
@@ -325,7 +349,7 @@ def times(pass_name: str) -> str:
 def details(gpu: str, pass_name: str = "forward") -> str:
     """What a step is made of."""
     heading = ["path", "blocks of threads", "shared memory, KB", "MFLOP", "KB read from it",
-               "KB through L2", "barriers", "grid barriers", "launches a step"]  # fmt: skip
+               "KB through L2", "barriers", "waits for blocks", "launches a step"]  # fmt: skip
     rows = []
     for batch, hidden in SIZES:
         for dtype in TYPES:
@@ -336,7 +360,7 @@ def details(gpu: str, pass_name: str = "forward") -> str:
                 f"{plan['blocks']} of {plan['threads']}" if plan["blocks"] else "torch's",
                 f"{plan['shared_bytes'] / 1024:.0f}", f"{2e-6 * step.fmas:.2f}",
                 span(step.shared_best / 1024, step.shared_worst / 1024, 0),
-                f"{step.l2_bytes / 1024:.0f}", str(step.block_barriers), str(step.grid_barriers),
+                f"{step.l2_bytes / 1024:.0f}", str(step.block_barriers), str(step.signals),
                 str(step.launches),
             ])  # fmt: skip
     return markdown([f"{gpu}, {pass_name}", *heading], rows)

@@ -144,7 +144,7 @@ def table(counts, release, disassembler):
         "- *mma*: tensor cores; *fma*: multiply and add; *float*: other arithmetic of floats and",
         "  halves; *special*: exp, sine, division and conversions; *integer*: addresses,",
         "  comparisons and moves.",
-        "- *barriers*: waits of a block for all its threads, those of a grid barrier included.",
+        "- *barriers*: waits of a block for all its threads.",
         "- *in flight*: the most loads from global memory that a thread has issued by the time it",
         "  needs one of them.",
         "- *product loop*: the innermost loop that multiplies most. *loading loop*: the one that",

@@ -7,6 +7,16 @@
 
 namespace rotcell::cuda {
 
+struct RowActivation {
+  bool is_tanh;
+  GateFunction function;  // if it is not
+
+  template <class Math>
+  ROTCELL_DEVICE typename Math::Value apply(typename Math::Value x) const {
+    return is_tanh ? Math::tanh(x) : GateMath<Math>::value(function, x);
+  }
+};
+
 template <class Cell, int PRODUCT>
 struct ProductRows {
   static constexpr bool kHasAngles = PRODUCT == 0 && Cell::Rotation::kHasAngles;
@@ -36,6 +46,18 @@ struct ProductRows {
       }
     });
     return row;
+  }
+
+  // How the row at a place is activated.
+  static ROTCELL_DEVICE RowActivation activation(int place, int hidden, GateFunctions functions) {
+    if (place >= angles(hidden)) return {false, functions.angles};
+    const int gate = gate_at(place / hidden);
+    bool is_tanh = false;
+    for_gates<Cell>([&](auto other) {
+      constexpr int kGate = decltype(other)::value;
+      if (kGate == gate) is_tanh = Cell::activation(kGate) == Activation::kTanh;
+    });
+    return {is_tanh, functions.gates};
   }
 
   // The gate at a position among the product's gates.

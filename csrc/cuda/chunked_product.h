@@ -14,9 +14,15 @@ struct alignas(Tiles::kChunkBytes) WeightChunk {
   T elements[kElements];
 };
 
+// Which threads have the slices of a row of the matrix.
+enum class Slices {
+  kApart,    // any number of them: added up through shared memory
+  kInLanes,  // neighbours in a warp, so a power of two: added up by shuffles
+};
+
 // See ChunkedMatrix for how the matrix is shared out. kRows rows are multiplied at once; the first
 // kRegisterChunks chunks of a thread's row are in its registers.
-template <class T, int kRows, int kRegisterChunks>
+template <class T, int kRows, int kRegisterChunks, Slices kSlices>
 class ChunkedProduct {
  public:
   using Storage = T;
@@ -27,9 +33,10 @@ class ChunkedProduct {
   template <class Element>
   ROTCELL_DEVICE void load(const Matrix& matrix, unsigned char* shared, Element element) {
     matrix_ = matrix;
-    slice_ = static_cast<int>(threadIdx.x) / matrix.rows;
-    row_ = static_cast<int>(threadIdx.x) % matrix.rows;
-    has_work_ = slice_ < matrix.slices;
+    const int thread = static_cast<int>(threadIdx.x);
+    slice_ = kSlices == Slices::kApart ? thread / matrix.rows : thread % matrix.slices;
+    row_ = kSlices == Slices::kApart ? thread % matrix.rows : thread / matrix.slices;
+    has_work_ = thread < matrix.threads();
     in_shared_ = reinterpret_cast<WeightChunk<T>*>(shared);
     if (!has_work_) return;
     const int count = matrix_.chunks_per_slice();
@@ -43,26 +50,28 @@ class ChunkedProduct {
   ROTCELL_DEVICE void clear() {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) sums_[r] = A(0);
+    next_chunk_ = kRegisterChunks;
   }
 
   // Adds the product with a stage of the rows: columns [begin, end) of the padded depth, both
-  // multiples of the granule. The rows lie `stride` elements apart.
+  // multiples of the granule, stage after stage. The rows lie `stride` elements apart.
   ROTCELL_DEVICE void accumulate(const T* rows, int stride, int begin, int end) {
     if (!has_work_) return;
-    const int granule = matrix_.granule(), first = begin / granule, last = end / granule;
+    const int granule = matrix_.slices * WeightChunk<T>::kElements;  // matrix_ would divide
     const T* operand = rows + slice_ * WeightChunk<T>::kElements;
 #pragma unroll
     for (int i = 0; i < kRegisterChunks; ++i) {
-      if (i < last) add(in_registers_[i], operand + i * granule, stride);
+      if (i * granule < end) add(in_registers_[i], operand + i * granule, stride);
     }
 #pragma unroll kUnrolled
-    for (int i = larger(first, kRegisterChunks); i < last; ++i) {
-      add(shared_chunk(i), operand + (i - first) * granule, stride);
+    for (int column = larger(begin, kRegisterChunks * granule); column < end; column += granule) {
+      add(shared_chunk(next_chunk_++), operand + column - begin, stride);
     }
   }
 
-  // results [slices, kRows, rows]: to be added up after a barrier.
+  // Slices apart: results [slices, kRows, rows], to be added up after a barrier.
   ROTCELL_DEVICE void store(A* results) const {
+    static_assert(kSlices == Slices::kApart);
     if (!has_work_) return;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -70,21 +79,34 @@ class ChunkedProduct {
     }
   }
 
-  // The whole of one result, for a thread that needs few of them.
-  static ROTCELL_DEVICE A result(const Matrix& matrix, const A* results, int batch_row, int row) {
-    A sum(0);
-    for (int slice = 0; slice < matrix.slices; ++slice) {
-      sum += results[(slice * kRows + batch_row) * matrix.rows + row];
+  // Slices in lanes: hands out whole sums, body(row that was multiplied, sum), each to one lane of
+  // those that have the row of the matrix. All lanes of a warp take part.
+  template <class Body>
+  ROTCELL_DEVICE void for_sums(Body body) {
+    static_assert(kSlices == Slices::kInLanes);
+    for (int distance = 1; distance < matrix_.slices; distance *= 2) {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        sums_[r] += __shfl_xor_sync(0xffffffff, sums_[r], distance);
+      }
     }
-    return sum;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (hands_out(r)) body(r, sums_[r]);
+    }
   }
+  // Whether this lane is handed the sum of row r, of the matrix' row row().
+  ROTCELL_DEVICE bool hands_out(int r) const {
+    return has_work_ && (r & (matrix_.slices - 1)) == slice_;
+  }
+  ROTCELL_DEVICE int row() const { return row_; }
 
  private:
   // Unrolled further, what is loaded for all rows would not fit the registers.
   static constexpr int kUnrolled = sizeof(T) == 2 ? 1 : 2;
 
   ROTCELL_DEVICE WeightChunk<T>& shared_chunk(int i) const {
-    return in_shared_[((i - kRegisterChunks) * matrix_.slices + slice_) * matrix_.rows + row_];
+    return in_shared_[(i - kRegisterChunks) * matrix_.threads() + static_cast<int>(threadIdx.x)];
   }
 
   template <class Element>
@@ -114,6 +136,7 @@ class ChunkedProduct {
   int slice_;
   int row_;
   bool has_work_;
+  int next_chunk_;  // in shared memory
   WeightChunk<T>* in_shared_;
   WeightChunk<T> in_registers_[kRegisterChunks > 0 ? kRegisterChunks : 1];
   A sums_[kRows];

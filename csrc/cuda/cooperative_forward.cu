@@ -1,5 +1,6 @@
 // Any cell over a whole sequence in one cooperative launch, each block with the weights of its
-// units on chip. A grid barrier for each stage of a step, because a product sees all units.
+// units on chip. The blocks of a tile wait for each other at each stage of a step, because a
+// product sees all units.
 #include "cuda/cooperative.h"
 
 namespace rotcell::cuda {
@@ -16,8 +17,10 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
   const int hidden = p.hidden;
   const int64_t gate_rows = CellRows<Cell>::count(hidden);
   const bool keep = p.keep == Keep::kForBackward;
-  const UnitGroup group{static_cast<int>(blockIdx.x) * cooperative.units, cooperative.units,
-                        hidden};
+  const GridPlace place(cooperative);
+  const UnitGroup group{place.unit_group * cooperative.units, cooperative.units, hidden};
+  const CooperativeItem item(group);
+  TileSignals signals(p.signals, cooperative.unit_groups, p.steps.reverse);
   ROTCELL_SHARED(unsigned char, shared);
   A* results = reinterpret_cast<A*>(shared + layout.results);
   const T* w_hh = static_cast<const T*>(p.w_hh);
@@ -28,9 +31,9 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
   Product products[Cell::kStages];
   for_stages<Cell>([&](auto stage) {
     constexpr int S = decltype(stage)::value;
-    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int place, int column) {
-      const int64_t row = group.weight_row<Cell, S>(place);
-      return row < 0 ? to_storage<T>(0) : w_hh[row * hidden + column];
+    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int row, int column) {
+      const int64_t weight_row = group.weight_row<Cell, S>(row);
+      return weight_row < 0 ? to_storage<T>(0) : w_hh[weight_row * hidden + column];
     });
   });
   for (int64_t position = 0; position < p.steps.count; ++position) {
@@ -40,53 +43,66 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
     };
     for_stages<Cell>([&](auto stage) {
       constexpr int S = decltype(stage)::value;
-      for_tiles(step.rows, [&](int64_t tile) {
-        multiply_staged(products[S], layout.matrix[S], layout.staged[S],
-                        reinterpret_cast<T*>(shared + layout.operand[S]), results, tile, step.rows,
-                        [&](int64_t row, int column) {
-                          const T* operand = S == 0 ? h_before_row(row) : operands + row * hidden;
-                          return load_coherent(operand + column);
-                        });
-        for_items(group, tile, step.rows, [&](const CooperativeItem& item) {
-          const int64_t token = step.token + item.row;
+      for_tiles(place, p.steps.batch, [&](int64_t tile, int64_t first_row) {
+        if (first_row >= step.rows) return signals.skip(tile);
+        const int64_t row = first_row + item.row_in_tile, token = step.token + row;
+        const bool alive = item.exists && row < step.rows;
+        A* kept = static_cast<A*>(p.gates) + (keep ? token : row) * gate_rows;
+        const auto store = [&](int64_t i, A value) { kept[i] = value; };
+        A* c_row = static_cast<A*>(p.c) + row * hidden;
+        // What does not come from other blocks is on its way while they are waited for.
+        Gates<Cell, A> gates{};
+        Pair<A> h_before{A(0), A(0)}, c{A(0), A(0)};
+        if (alive) {
           const T* from_input = static_cast<const T*>(p.from_input) + token * gate_rows;
-          A* kept = static_cast<A*>(p.gates) + (keep ? token : item.row) * gate_rows;
-          const auto store = [&](int64_t i, A value) { kept[i] = value; };
-          Gates<Cell, A> gates{};
           ProductGates<Cell, A, S>::read(item.units, MissingAngle::kPreactivation, gates,
                                          [&](int64_t i) { return to_compute(from_input[i]); });
-          add_product<S>(item.block_units, gates, [&](int64_t place) {
-            return staged_result(layout.matrix[S], results, item, place);
-          });
-          WaitingGates<Cell, A, S>::write(item.units, gates, store);
           WaitedGates<Cell, A, S>::read(item.units, MissingAngle::kPreactivation, gates,
                                         [&](int64_t i) { return kept[i]; });
-          activate<Cell, S>(p.functions, gates);
-          Pair<A> h_before{A(0), A(0)}, c{A(0), A(0)};
-          if constexpr (Cell::kReadsOutput) {
-            h_before = load_pair(item.units, h_before_row(item.row));
+          if constexpr (Cell::kReadsOutput) h_before = load_pair(item.units, h_before_row(row));
+          if constexpr (Cell::kHasMemory && S == last_stage<Cell>) {
+            c = load_pair(item.units, c_row);
           }
+        }
+        signals.wait(tile);
+        multiply_staged(cooperative.staging, products[S], layout.matrix[S], layout.depth[S],
+                        layout.staged[S], reinterpret_cast<T*>(shared + layout.operand[S]), results,
+                        first_row, step.rows, [&](int64_t operand_row, int column) {
+                          const T* operand =
+                              S == 0 ? h_before_row(operand_row) : operands + operand_row * hidden;
+                          return operand + column;
+                        });
+        if (alive) {
+          add_product<S>(item.block_units, gates, [&](int64_t place_in_product) {
+            return staged_result(layout.matrix[S], results, item, place_in_product);
+          });
+          // Before they are activated, which the next stage does.
+          WaitingGates<Cell, A, S>::write(item.units, gates, store);
+          activate<Cell, S>(p.functions, gates);
           if constexpr (Cell::kHasMemory) {
-            if constexpr (S == last_stage<Cell>) {
-              A* c_row = static_cast<A*>(p.c) + item.row * hidden;
-              c = Cell::template memory<Math>(gates, load_pair(item.units, c_row));
-              store_pair(item.units, c_row, c);
-              if (keep) store_pair(item.units, static_cast<A*>(p.cells) + token * hidden, c);
-            }
+            if constexpr (S == last_stage<Cell>) c = Cell::template memory<Math>(gates, c);
           }
           const Pair<A> result = Cell::template result<Math>(stage, gates, h_before, c);
           if constexpr (S == last_stage<Cell>) {
             store_pair(item.units, out + token * hidden, result);
-            if (item.row >= step.going_on) {
-              store_pair(item.units, static_cast<T*>(p.h_n) + item.row * hidden, result);
+            if (row >= step.going_on) {
+              store_pair(item.units, static_cast<T*>(p.h_n) + row * hidden, result);
             }
           } else {
-            store_pair(item.units, operands + item.row * hidden, result);
+            store_pair(item.units, operands + row * hidden, result);
+          }
+        }
+        signals.finish(tile);
+        // What no other block reads is written while they go on.
+        if (alive) {
+          if constexpr (Cell::kHasMemory && S == last_stage<Cell>) {
+            store_pair(item.units, c_row, c);
+            if (keep) store_pair(item.units, static_cast<A*>(p.cells) + token * hidden, c);
           }
           if (keep) StageGates<Cell, A, S>::write(item.units, gates, store);
-        });
+        }
       });
-      grid_barrier();
+      signals.next_pass();
     });
   }
 }

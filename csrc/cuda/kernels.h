@@ -43,6 +43,7 @@ struct Forward {
                    // several stages
   void* cells;     // A [N, H] if kept and the cell has a memory
   void* operands;  // T [B, H] scratch: what the second product multiplies, if there is one
+  uint64_t* signals;  // [signal_count(B)] zeros, on the cooperative path
 };
 
 struct Backward {
@@ -61,6 +62,7 @@ struct Backward {
   void* grad_c;          // A [B, H]: gradient of c_n, becomes that of c0
   void* grad_gates;      // T [N, G] out
   void* operands;        // T [N, H] out: what the second product multiplied, if there is one
+  uint64_t* signals;     // [signal_count(B)] zeros, on the cooperative path
 };
 
 // The path of the plan must be the one of the function; the request is the one it was made for.

@@ -33,10 +33,17 @@ PerProduct<Matrix> matrices_of(const Request& request, int units, Make make) {
   return matrices;
 }
 
+// Results are [slices, 16, result rows], of one product at a time.
 template <class Matrix>
-SharedLayout<Matrix> staged_layout(const Request& request, const PerProduct<Matrix>& matrices) {
-  return SharedLayout<Matrix>::of(matrices, Tiles::kStagedBytes, Tiles::kCooperativeRows,
-                                  storage_bytes(request.number), compute_bytes(request.number));
+SharedLayout<Matrix> staged_layout(const Request& request, const PerProduct<Matrix>& matrices,
+                                   int staged_bytes) {
+  int64_t results = 0;
+  for (const Matrix& matrix : matrices.of) {
+    results = std::max(results, int64_t{1} * matrix.slices * matrix.result_rows());
+  }
+  return SharedLayout<Matrix>::of(
+      matrices, staged_bytes, Tiles::kCooperativeRows, storage_bytes(request.number),
+      results * Tiles::kCooperativeRows * compute_bytes(request.number));
 }
 
 template <class Matrix>
@@ -75,27 +82,52 @@ std::optional<Plan> plan_resident(const Request& request, const DeviceProperties
 std::optional<Plan> plan_cooperative(const Request& request, const DeviceProperties& device) {
   if (!device.cooperative_launch) return {};
   const int hidden = as_int(request.hidden);
-  const int even_share = round_up(divide_up(hidden, device.multiprocessors), 2);
-  const auto plan = [&](int units, int64_t bytes, int threads, bool tensor) -> std::optional<Plan> {
-    if (bytes > device.shared_bytes_per_block || threads > Tiles::kCooperativeThreads) return {};
+  const auto plan = [&](int units, int tile_groups, int staged_bytes, bool tensor,
+                        const auto& layout) -> std::optional<Plan> {
+    if (units > Tiles::kCooperativeUnits || layout.total > device.shared_bytes_per_block ||
+        most_threads(layout.matrix) > Tiles::kCooperativeThreads) {
+      return {};
+    }
     return Plan{.path = Path::kCooperative,
                 .units_per_block = units,
+                .tile_groups = tile_groups,
+                .staged_bytes = staged_bytes,
                 .tensor_cores = tensor,
-                .blocks = divide_up(hidden, units),
+                .blocks = int64_t{1} * divide_up(hidden, units) * tile_groups,
                 .threads = Tiles::kCooperativeThreads,
-                .shared_bytes = bytes};
+                .shared_bytes = layout.total};
+  };
+  // With one block a multiprocessor all are there at once. The more blocks work on different tiles
+  // of the batch, the fewer share out the units, and the more weights each must have on chip: so as
+  // few tiles a block as fit, by as few groups as that takes.
+  const auto with_fewest_tiles = [&](const auto& stages, int multiple, bool tensor,
+                                     auto layout_of) -> std::optional<Plan> {
+    const int64_t tiles = std::max<int64_t>(tiles_of(request.batch), 1);
+    for (int64_t groups = std::min<int64_t>(tiles, device.multiprocessors); groups > 0;) {
+      const int64_t tiles_per_block = (tiles + groups - 1) / groups;
+      groups = (tiles + tiles_per_block - 1) / tiles_per_block;
+      const int tile_groups = as_int(groups), unit_groups = device.multiprocessors / tile_groups;
+      const int units = round_up(divide_up(hidden, unit_groups), multiple);
+      for (const int staged_bytes : stages) {
+        if (const auto found = plan(units, tile_groups, staged_bytes, tensor,
+                                    layout_of(request, units, staged_bytes))) {
+          return found;
+        }
+      }
+      --groups;
+    }
+    return {};
+  };
+  const auto with_any_stage = [&](int multiple, bool tensor, auto layout_of) {
+    const auto found = with_fewest_tiles(Tiles::kStagedBytes, multiple, tensor, layout_of);
+    return found ? found : with_fewest_tiles(Tiles::kNarrowStage, multiple, tensor, layout_of);
   };
   if (has_tensor_cores(request.number, device)) {
     // Backward has a row a unit, and a tile has 16.
     const int multiple = request.pass == Pass::kForward ? 2 : Tiles::kTensorSide;
-    const int units = round_up(even_share, multiple);
-    const SharedLayout<TensorMatrix> layout = tensor_layout(request, units);
-    if (const auto found = plan(units, layout.total, most_threads(layout.matrix), true)) {
-      return found;
-    }
+    if (const auto found = with_any_stage(multiple, true, tensor_layout)) return found;
   }
-  const SharedLayout<ChunkedMatrix> layout = cooperative_layout(request, even_share);
-  return plan(even_share, layout.total, most_threads(layout.matrix), false);
+  return with_any_stage(2, false, cooperative_layout);
 }
 
 }  // namespace
@@ -105,26 +137,33 @@ SharedLayout<ChunkedMatrix> resident_layout(const Request& request, int rows_per
   const int registers = Tiles::register_chunks(kCells[request.cell].stages, bytes);
   const auto matrices =
       matrices_of<ChunkedMatrix>(request, as_int(request.hidden), [&](int rows, int depth) {
-        return ChunkedMatrix::sliced(rows, depth, bytes,
-                                     Tiles::resident_threads(bytes, rows_per_block), registers);
+        return ChunkedMatrix::sliced_in_lanes(
+            rows, depth, bytes, Tiles::resident_threads(bytes, rows_per_block), registers);
       });
+  // Results are [rows of the block, rows of all products].
+  int64_t results = 0;
+  for (const ChunkedMatrix& matrix : matrices.of) results += matrix.rows;
   return SharedLayout<ChunkedMatrix>::of(matrices, 0, rows_per_block, bytes,
-                                         compute_bytes(request.number));
+                                         results * rows_per_block * compute_bytes(request.number));
 }
 
-SharedLayout<ChunkedMatrix> cooperative_layout(const Request& request, int units_per_block) {
+SharedLayout<ChunkedMatrix> cooperative_layout(const Request& request, int units_per_block,
+                                               int staged_bytes) {
   const auto matrix = [&](int rows, int depth) {
     return ChunkedMatrix::sliced(rows, depth, storage_bytes(request.number),
                                  Tiles::kCooperativeThreads, 0);
   };
-  return staged_layout(request, matrices_of<ChunkedMatrix>(request, units_per_block, matrix));
+  return staged_layout(request, matrices_of<ChunkedMatrix>(request, units_per_block, matrix),
+                       staged_bytes);
 }
 
-SharedLayout<TensorMatrix> tensor_layout(const Request& request, int units_per_block) {
+SharedLayout<TensorMatrix> tensor_layout(const Request& request, int units_per_block,
+                                         int staged_bytes) {
   const auto matrix = [](int rows, int depth) {
     return TensorMatrix::sliced(rows, depth, Tiles::kCooperativeThreads);
   };
-  return staged_layout(request, matrices_of<TensorMatrix>(request, units_per_block, matrix));
+  return staged_layout(request, matrices_of<TensorMatrix>(request, units_per_block, matrix),
+                       staged_bytes);
 }
 
 std::optional<Plan> plan_path(Path path, const Request& request, const DeviceProperties& device) {
@@ -137,31 +176,40 @@ std::optional<Plan> plan_path(Path path, const Request& request, const DevicePro
   return cell.cooperative ? plan_cooperative(request, device) : std::nullopt;
 }
 
-Plan choose_plan(const Request& request, const DeviceProperties& device) {
-  // Beyond these, torch's products keep the device busy by themselves and stepwise is predicted to
-  // be faster: see docs/cuda.md. Without tensor cores what counts is the elements of the state.
-  constexpr int64_t kResidentWaves = 4;
-  constexpr int64_t kTensorBatch = 128;
-  constexpr int64_t kCooperativeElements = 1 << 13;
-  // On the way back few blocks have a long depth to stage for each tile of rows, and the launches
-  // of a stepwise step cost less than the second tile. That is so for the half types with and
-  // without tensor cores.
-  constexpr int64_t kHalfBackwardBatch = Tiles::kCooperativeRows;
+namespace {
+
+// Beyond these, torch's products keep the device busy by themselves and stepwise is predicted to be
+// faster: see docs/cuda.md. On the way back the depth of a product is that of all gates.
+bool cooperative_pays(const Request& request, const DeviceProperties& device, const Plan& plan) {
   // Below this, bringing the weights on chip does not pay.
-  constexpr int64_t kCooperativeSteps = 3;
+  constexpr int64_t kSteps = 3;
+  if (request.steps < kSteps) return false;
+  const bool forward = request.pass == Pass::kForward;
+  const int64_t tiles = tiles_of(request.batch);
+  if (plan.tensor_cores) {
+    // What counts is how much a block has to bring in, tile after tile, and how.
+    const bool asynchronous_copies = device.compute_capability >= 80;
+    const int64_t most_units = forward ? 2048 : asynchronous_copies ? 1024 : 512;
+    constexpr int64_t kBatch = 256;
+    const int64_t tiles_per_block = (tiles + plan.tile_groups - 1) / plan.tile_groups;
+    return request.batch <= kBatch && tiles_per_block * request.hidden <= most_units;
+  }
+  // What counts is the work of a multiprocessor.
+  const int64_t most_work = forward ? 4096 : 2048;
+  return tiles * request.hidden * request.hidden <= most_work * device.multiprocessors;
+}
+
+}  // namespace
+
+Plan choose_plan(const Request& request, const DeviceProperties& device) {
+  constexpr int64_t kResidentWaves = 4;
   if (const auto plan = plan_path(Path::kResident, request, device);
       plan && plan->blocks <= kResidentWaves * device.multiprocessors) {
     return *plan;
   }
   if (const auto plan = plan_path(Path::kCooperative, request, device);
-      plan && request.steps >= kCooperativeSteps) {
-    const int64_t tiles = (request.batch + Tiles::kCooperativeRows - 1) / Tiles::kCooperativeRows;
-    const int64_t elements = tiles * Tiles::kCooperativeRows * request.hidden;
-    const bool half_backward = is_half(request.number) && request.pass == Pass::kBackward;
-    if ((!half_backward || request.batch <= kHalfBackwardBatch) &&
-        (plan->tensor_cores ? request.batch <= kTensorBatch : elements <= kCooperativeElements)) {
-      return *plan;
-    }
+      plan && cooperative_pays(request, device, *plan)) {
+    return *plan;
   }
   return *plan_path(Path::kStepwise, request, device);
 }

@@ -29,6 +29,8 @@ struct Plan {
   // What follows is of the resident and the cooperative path.
   int rows_per_block = 0;   // resident: rows of the batch
   int units_per_block = 0;  // cooperative
+  int tile_groups = 0;      // cooperative: groups of blocks that share out the tiles of the batch
+  int staged_bytes = 0;     // cooperative: of a row, brought on chip at once
   bool tensor_cores = false;
   int64_t blocks = 0;
   int threads = 0;
@@ -42,8 +44,10 @@ std::optional<Plan> plan_path(Path path, const Request& request, const DevicePro
 Plan choose_plan(const Request& request, const DeviceProperties& device);
 
 SharedLayout<ChunkedMatrix> resident_layout(const Request& request, int rows_per_block);
-SharedLayout<ChunkedMatrix> cooperative_layout(const Request& request, int units_per_block);
-SharedLayout<TensorMatrix> tensor_layout(const Request& request, int units_per_block);
+SharedLayout<ChunkedMatrix> cooperative_layout(const Request& request, int units_per_block,
+                                               int staged_bytes);
+SharedLayout<TensorMatrix> tensor_layout(const Request& request, int units_per_block,
+                                         int staged_bytes);
 
 std::string path_name(Path path);
 std::optional<Path> path_named(const std::string& name);

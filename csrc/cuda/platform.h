@@ -7,7 +7,15 @@
 //   blocks_per_multiprocessor             how many blocks fit; 0 if not even one does
 //   ROTCELL_GLOBAL, ROTCELL_DEVICE, ROTCELL_LAUNCH_BOUNDS(threads)
 //   ROTCELL_SHARED(T, name)               T* name: the dynamic shared memory, aligned to 128 bytes
-//   block_barrier, grid_barrier           every thread of the block or grid must come to the same
+//   block_barrier                         every thread of the block must come to the same
+//   signal, wait_for_signals              one thread adds to a counter in global memory, others
+//   wait
+//                                         for it and see what was done before; among blocks only of
+//                                         a cooperative launch
+//   copy_async, commit_copies,            16 bytes from global into shared memory, or zeros; a
+//   group
+//     wait_for_copies<groups left>        of them; until the thread's own have arrived, but for the
+//                                         last groups. Coherent as load_coherent
 //   load_coherent                         reads what other blocks wrote during the same launch
 //
 // By their CUDA names: threadIdx.x and its like, __syncwarp, the shuffles, __half, __nv_bfloat16,

@@ -1,7 +1,6 @@
 // platform.h for a GPU.
 #pragma once
 
-#include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -91,7 +90,46 @@ void launch_cooperative(const KernelName& name, void (*kernel)(Params), const Gr
 }
 
 ROTCELL_DEVICE void block_barrier() { __syncthreads(); }
-ROTCELL_DEVICE void grid_barrier() { cooperative_groups::this_grid().sync(); }
+
+// Release and acquire are cumulative: with a block barrier before the one and behind the other,
+// what a whole block wrote is seen by the whole of another.
+ROTCELL_DEVICE void signal(uint64_t* counter) {
+  asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(__cvta_generic_to_global(counter))
+               : "memory");
+}
+ROTCELL_DEVICE void wait_for_signals(const uint64_t* counter, uint64_t count) {
+  uint64_t found;
+  do {
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];"
+                 : "=l"(found)
+                 : "l"(__cvta_generic_to_global(counter))
+                 : "memory");
+  } while (found < count);
+}
+
+// Where the architecture has no asynchronous copies they are done at once: the compiler brings
+// several loads of a loop together, but nothing else happens meanwhile.
+ROTCELL_DEVICE void copy_async(void* to, const void* from, bool exists) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  *static_cast<uint4*>(to) = exists ? __ldcg(static_cast<const uint4*>(from)) : uint4{};
+#else
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(to))),
+               "l"(__cvta_generic_to_global(from)), "r"(exists ? 16 : 0)
+               : "memory");
+#endif
+}
+ROTCELL_DEVICE void commit_copies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int kGroupsLeft>
+ROTCELL_DEVICE void wait_for_copies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroupsLeft) : "memory");
+#endif
+}
 
 // Through L2, which all blocks share; L1 may hold what was there before.
 template <class T>

@@ -1,6 +1,6 @@
 // What the resident kernels share. A block carries its rows of the batch through all steps; a
-// thread has two roles: its part of the products (ChunkedProduct), and one pair of units of one
-// row, whose state it keeps in registers.
+// thread has two roles: its part of the products (ChunkedProduct), with what becomes of their sums,
+// and one pair of units of one row, whose state it keeps in registers.
 #pragma once
 
 #include "cells/steps.h"
@@ -18,7 +18,8 @@ struct Resident {
 };
 
 template <class Cell, class T, int kRows>
-using ResidentProduct = ChunkedProduct<T, kRows, Tiles::register_chunks(Cell::kStages, sizeof(T))>;
+using ResidentProduct =
+    ChunkedProduct<T, kRows, Tiles::register_chunks(Cell::kStages, sizeof(T)), Slices::kInLanes>;
 
 template <class T, int kRows>
 constexpr int resident_threads = Tiles::resident_threads(sizeof(T), kRows);
@@ -48,15 +49,12 @@ ROTCELL_DEVICE void fill_operand(T* operand, int rows, int stride, Value value) 
   }
 }
 
-// The product's results with its whole operand, for all threads of the block.
+// The product with its whole operand.
 template <class Product>
-ROTCELL_DEVICE void multiply_resident(Product& product, const ChunkedMatrix& matrix,
-                                      const typename Product::Storage* operand, int staged,
-                                      typename Product::A* results) {
+ROTCELL_DEVICE void multiply_resident(Product& product, const typename Product::Storage* operand,
+                                      int depth) {
   product.clear();
-  product.accumulate(operand, staged, 0, matrix.padded_depth());
-  product.store(results);
-  block_barrier();
+  product.accumulate(operand, depth, 0, depth);
 }
 
 // Launches kernel<Cell, T, rows of a block>, given as kernels(TypeTag<Cell>, TypeTag<T>, rows as a

@@ -15,7 +15,7 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
   const int hidden = p.hidden;
   const int64_t gate_rows = CellRows<Cell>::count(hidden), first_row = int64_t{kRows} * blockIdx.x;
   ROTCELL_SHARED(unsigned char, shared);
-  A* results = reinterpret_cast<A*>(shared + layout.results);
+  A* results = reinterpret_cast<A*>(shared + layout.results);  // [kRows, H]
   const auto operand = [&](int product) {
     return reinterpret_cast<T*>(shared + layout.operand[product]);
   };
@@ -92,11 +92,12 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
         }
       }
       block_barrier();
-      multiply_resident(products[S], layout.matrix[S], operand(S), layout.staged[S], results);
+      multiply_resident(products[S], operand(S), layout.depth[S]);
+      products[S].for_sums([&](int r, A sum) { results[r * hidden + products[S].row()] = sum; });
+      block_barrier();
       if (alive) {
-        d_result = item.units.template read<A>(0, [&](int64_t i) {
-          return Product::result(layout.matrix[S], results, item.row_in_block, static_cast<int>(i));
-        });
+        d_result = item.units.template read<A>(
+            0, [&](int64_t i) { return results[item.row_in_block * hidden + i]; });
       }
     });
     if (alive) dh = Cell::kReadsOutput ? dh_before + d_result : d_result;

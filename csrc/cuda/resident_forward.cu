@@ -16,7 +16,7 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
   const int64_t gate_rows = CellRows<Cell>::count(hidden), first_row = int64_t{kRows} * blockIdx.x;
   const bool keep = p.keep == Keep::kForBackward;
   ROTCELL_SHARED(unsigned char, shared);
-  A* results = reinterpret_cast<A*>(shared + layout.results);
+  A* activations = reinterpret_cast<A*>(shared + layout.results);  // [kRows, G]
   const auto operand = [&](int product) {
     return reinterpret_cast<T*>(shared + layout.operand[product]);
   };
@@ -34,6 +34,15 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
       return exists ? h0[(first_row + row) * hidden + column] : to_storage<T>(A(0));
     });
   });
+  // The row of the weights whose gate a thread sums up and activates, for each product.
+  int64_t gate_row[Cell::kStages];
+  RowActivation activation[Cell::kStages];
+  for_stages<Cell>([&](auto stage) {
+    constexpr int S = decltype(stage)::value;
+    const int place = products[S].row();
+    gate_row[S] = ProductRows<Cell, S>::weight_row(place, hidden);
+    activation[S] = ProductRows<Cell, S>::activation(place, hidden, p.functions);
+  });
   const ResidentItem item(kRows, p.steps.batch, hidden);
   T* h_row = operand(0) + item.row_in_block * layout.staged[0];
   A* c_row = static_cast<A*>(p.c) + item.row * hidden;
@@ -48,21 +57,34 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
     if (step.rows <= first_row) continue;
     const bool alive = item.exists && item.row < step.rows;
     const int64_t token = step.token + item.row;
-    Gates<Cell, A> gates{};
-    if (alive) {
-      const T* from_input = static_cast<const T*>(p.from_input) + token * gate_rows;
-      AllGates<Cell, A>::read(item.units, MissingAngle::kPreactivation, gates,
-                              [&](int64_t i) { return to_compute(from_input[i]); });
-    }
+    const auto at_gate = [&](int stage, int r) {
+      return (step.token + first_row + r) * gate_rows + gate_row[stage];
+    };
+    A from_input[Cell::kStages][kRows];
     for_stages<Cell>([&](auto stage) {
       constexpr int S = decltype(stage)::value;
-      multiply_resident(products[S], layout.matrix[S], operand(S), layout.staged[S], results);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        from_input[S][r] = products[S].hands_out(r) && first_row + r < step.rows
+                               ? to_compute(static_cast<const T*>(p.from_input)[at_gate(S, r)])
+                               : A(0);
+      }
+    });
+    for_stages<Cell>([&](auto stage) {
+      constexpr int S = decltype(stage)::value;
+      multiply_resident(products[S], operand(S), layout.depth[S]);
+      products[S].for_sums([&](int r, A sum) {
+        if (first_row + r >= step.rows) return;
+        const A value = activation[S].template apply<Math>(from_input[S][r] + sum);
+        activations[r * gate_rows + gate_row[S]] = value;
+        if (keep) static_cast<A*>(p.gates)[at_gate(S, r)] = value;
+      });
+      block_barrier();
       if (alive) {
-        add_product<S>(item.units, gates, [&](int64_t place) {
-          return Product::result(layout.matrix[S], results, item.row_in_block,
-                                 static_cast<int>(place));
+        Gates<Cell, A> gates{};
+        StageGates<Cell, A, S>::read(item.units, MissingAngle::kActivation, gates, [&](int64_t i) {
+          return activations[item.row_in_block * gate_rows + i];
         });
-        activate<Cell, S>(p.functions, gates);
         Pair<A> h_before{A(0), A(0)};
         if constexpr (Cell::kReadsOutput) h_before = load_pair(item.units, h_row);
         if constexpr (Cell::kHasMemory) {
@@ -77,11 +99,6 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
           store_pair(item.units, static_cast<T*>(p.out) + token * hidden, result);
         } else {
           store_pair(item.units, operand(S + 1) + item.row_in_block * layout.staged[S + 1], result);
-        }
-        if (keep) {
-          A* kept = static_cast<A*>(p.gates) + token * gate_rows;
-          StageGates<Cell, A, S>::write(item.units, gates,
-                                        [&](int64_t i, A value) { kept[i] = value; });
         }
       }
       block_barrier();

@@ -33,10 +33,19 @@ struct Tiles {
   static constexpr int kChunkBytes = 16;    // the widest load of a thread
   static constexpr int kResidentRows = 4;   // rows of the batch a resident block carries, or 1
   static constexpr int kCooperativeThreads = 256;
-  static constexpr int kCooperativeRows = 16;  // rows of the batch multiplied at once
-  static constexpr int kStagedBytes = 512;     // of a row, brought into shared memory at once
-  static constexpr int kStepThreads = 128;     // of a block of a stepwise kernel
-  static constexpr int kTensorSide = 16;       // of a tensor core's tile
+  static constexpr int kCooperativeRows = 16;  // rows of the batch multiplied at once: a tile
+  // Each thread has one pair of units of one row of a tile.
+  static constexpr int kCooperativeUnits = 2 * kCooperativeThreads / kCooperativeRows;
+  static constexpr int kSignalStride = 16;  // counters between those of two tiles: a line of L2
+  // Of a row, brought into shared memory at once: all of it, or where that does not fit less.
+  static constexpr int kWholeRow = 1 << 24;
+  static constexpr int kStagedBytes[] = {kWholeRow, 1024, 512};
+  static constexpr int kNarrowStage[] = {
+      256};  // the last resort: even more tiles a block are better
+  // Threads that bring a row of a tile: 256 bytes of it at a time.
+  static constexpr int kThreadsOfRow = kCooperativeThreads / kCooperativeRows;
+  static constexpr int kStepThreads = 128;  // of a block of a stepwise kernel
+  static constexpr int kTensorSide = 16;    // of a tensor core's tile
 
   // The most threads of a resident block, and what its products aim at. Wider numbers and more rows
   // of the batch take more registers, and a block of this size has enough for each thread: each of
@@ -55,13 +64,19 @@ struct Tiles {
 
   static_assert(kCooperativeRows == kTensorSide, "rows multiplied at once fill one tile");
   static_assert(kCooperativeThreads % kWarp == 0 && kCooperativeThreads <= kMaxThreads);
-  static_assert(kStagedBytes % kChunkBytes == 0);
+  static_assert(kThreadsOfRow * kCooperativeRows == kCooperativeThreads);
 };
 
 ROTCELL_INLINE constexpr int divide_up(int a, int b) { return (a + b - 1) / b; }
 ROTCELL_INLINE constexpr int round_up(int a, int b) { return divide_up(a, b) * b; }
 ROTCELL_INLINE constexpr int larger(int a, int b) { return a > b ? a : b; }
 ROTCELL_INLINE constexpr int smaller(int a, int b) { return a < b ? a : b; }
+
+constexpr int64_t tiles_of(int64_t batch) {
+  return (batch + Tiles::kCooperativeRows - 1) / Tiles::kCooperativeRows;
+}
+// Counters by which the blocks of a cooperative launch wait for each other.
+constexpr int64_t signal_count(int64_t batch) { return tiles_of(batch) * Tiles::kSignalStride; }
 
 // A matrix [rows, depth] on chip, in chunks of 16 bytes along the depth. A thread owns one row and
 // every slices-th chunk of it, so slices > 1 puts more threads to work on few rows. The first
@@ -95,6 +110,17 @@ struct ChunkedMatrix {
     const int chunks = divide_up(depth, Tiles::kChunkBytes / element_bytes);
     const int slices = larger(1, smaller(chunks, rows == 0 ? 1 : threads / rows));
     return {rows, depth, element_bytes, slices, register_chunks};
+  }
+
+  // The same with a power of two, so that the slices of a row are neighbours in a warp.
+  static ROTCELL_INLINE constexpr ChunkedMatrix sliced_in_lanes(int rows, int depth,
+                                                                int element_bytes, int threads,
+                                                                int register_chunks) {
+    ChunkedMatrix matrix = sliced(rows, depth, element_bytes, threads, register_chunks);
+    int slices = 1;
+    while (2 * slices <= smaller(matrix.slices, Tiles::kWarp)) slices *= 2;
+    matrix.slices = slices;
+    return matrix;
   }
 };
 
@@ -133,41 +159,45 @@ struct TensorMatrix {
 template <class Matrix>
 struct SharedLayout {
   PerProduct<Matrix> matrix;
-  PerProduct<int> staged;  // elements of an operand's row that are there at once
+  // Elements of an operand's row: all of them with their padding, and how many are there at once.
+  // Kept here because a kernel would divide for them at every step.
+  PerProduct<int> depth;
+  PerProduct<int> staged;
   PerProduct<int64_t> weights;
-  PerProduct<int64_t> operand;  // T [batch rows, staged + padding]
-  int64_t results;              // compute type [slices, batch rows, result rows], of any product
+  PerProduct<int64_t> operand;  // T [buffers, batch rows, staged + padding]: two buffers if what is
+                                // staged is not all of a row, otherwise one
+  int64_t results;              // compute type, what the products give
   int64_t total;
 
   // Operands are there as a whole, each in its place, if staged_bytes is 0; otherwise about that
   // many bytes of a row at once, in one place for all.
   static constexpr SharedLayout of(const PerProduct<Matrix>& matrices, int staged_bytes,
-                                   int batch_rows, int element_bytes, int result_bytes) {
-    SharedLayout layout{matrices, {}, {}, {}, 0, 0};
+                                   int batch_rows, int element_bytes, int64_t result_bytes) {
+    SharedLayout layout{matrices, {}, {}, {}, {}, 0, 0};
     int64_t end = 0;
     for (int i = 0; i < kMostStages; ++i) {
       layout.weights[i] = end;
       end += aligned(matrices[i].shared_bytes());
     }
-    int64_t largest_operand = 0, largest_result = 0;
+    int64_t largest_operand = 0;
     for (int i = 0; i < kMostStages; ++i) {
       const Matrix& matrix = matrices[i];
       const int granule = matrix.granule(), requested = staged_bytes / element_bytes;
-      layout.staged[i] = staged_bytes == 0 ? matrix.padded_depth()
-                                           : smaller(matrix.padded_depth(),
-                                                     larger(1, requested / granule) * granule);
-      const int64_t operand_bytes = matrix.rows == 0
-                                        ? 0
-                                        : aligned(int64_t{1} * batch_rows * element_bytes *
-                                                  (layout.staged[i] + matrix.operand_padding()));
+      layout.depth[i] = matrix.padded_depth();
+      layout.staged[i] = staged_bytes == 0
+                             ? layout.depth[i]
+                             : smaller(layout.depth[i], larger(1, requested / granule) * granule);
+      const int buffers = layout.staged[i] < layout.depth[i] ? 2 : 1;
+      const int64_t operand_bytes =
+          matrix.rows == 0 ? 0
+                           : aligned(int64_t{1} * buffers * batch_rows * element_bytes *
+                                     (layout.staged[i] + matrix.operand_padding()));
       layout.operand[i] = end;
       if (staged_bytes == 0) end += operand_bytes;
       largest_operand = larger_of(largest_operand, operand_bytes);
-      largest_result = larger_of(largest_result, int64_t{1} * matrix.slices * batch_rows *
-                                                     matrix.result_rows() * result_bytes);
     }
     layout.results = staged_bytes == 0 ? end : end + largest_operand;
-    layout.total = layout.results + largest_result;
+    layout.total = layout.results + result_bytes;
     return layout;
   }
 

@@ -79,6 +79,8 @@ py::object cuda_plan(const std::string& cell, const std::string& pass, int64_t h
   result["path"] = cuda::path_name(plan->path);
   result["rows_per_block"] = plan->rows_per_block;
   result["units_per_block"] = plan->units_per_block;
+  result["tile_groups"] = plan->tile_groups;
+  result["staged_bytes"] = plan->staged_bytes;
   result["tensor_cores"] = plan->tensor_cores;
   result["blocks"] = plan->blocks;
   result["threads"] = plan->threads;

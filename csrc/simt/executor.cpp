@@ -131,8 +131,8 @@ const char* waiting_in(const Thread& thread) {
   switch (thread.state) {
     case State::at_block_barrier:
       return "in a block barrier";
-    case State::at_grid_barrier:
-      return "in a grid barrier";
+    case State::at_counter:
+      return "for signals of other blocks";
     default:
       return "in a warp operation";
   }
@@ -214,6 +214,8 @@ void set_up_block(Block& block, unsigned index, size_t place) {
     thread.lane = i % warp_size;
     thread.state = State::unstarted;
     thread.site = {};
+    if (thread.copies != nullptr)
+      thread.copies->first = thread.copies->count = thread.copies->groups = 0;
 #if defined(ROTCELL_SIMT_RACES)
     thread.block_barriers = thread.warp_barriers = 0;
 #endif
@@ -334,7 +336,7 @@ void launch(const char* name, Kind kind, const cuda::Grid& grid, const Call& cal
   execution.kind = kind;
   execution.grid = grid;
   execution.call = call;
-  execution.at_grid_barrier = 0;
+  execution.at_counters = nullptr;
   execution.failed = false;
   blockDim = dim3(grid.threads);
   gridDim = dim3(grid.blocks);

@@ -31,15 +31,12 @@ struct Execution {
 
   size_t alive_threads = 0;
   size_t exited = 0;
-  size_t at_grid_barrier = 0;
-  Site grid_barrier;  // where the first of them waits
+  Thread* at_counters = nullptr;  // linked by Thread::next_at_counter
   bool failed = false;
   std::exception_ptr error;  // of the thread that failed
 
 #if defined(ROTCELL_SIMT_RACES)
   // Addresses by which ThreadSanitizer learns who waited for whom, as in Block.
-  char grid_tokens[2];
-  unsigned grid_barriers = 0;
   char exit_token;
 #endif
 };

@@ -3,6 +3,7 @@
 
 #include "cuda/grid.h"
 #include "cuda/stream.h"
+#include "simt/copies.h"
 #include "simt/device.h"
 #include "simt/device_math.h"
 #include "simt/half.h"
@@ -49,7 +50,22 @@ int blocks_per_multiprocessor(void (*)(Params), unsigned threads, size_t shared_
 }
 
 inline void block_barrier(simt::Site site = simt::here()) { simt::wait_for_block(site); }
-inline void grid_barrier(simt::Site site = simt::here()) { simt::wait_for_grid(site); }
+inline void signal(uint64_t* counter, simt::Site site = simt::here()) {
+  simt::signal(counter, site);
+}
+inline void wait_for_signals(const uint64_t* counter, uint64_t count,
+                             simt::Site site = simt::here()) {
+  simt::wait_for_signals(counter, count, site);
+}
+
+inline void copy_async(void* to, const void* from, bool exists, simt::Site site = simt::here()) {
+  simt::copy_later(to, from, exists, site);
+}
+inline void commit_copies() { simt::commit_copies(); }
+template <int groups_left>
+void wait_for_copies() {
+  simt::finish_copies(groups_left);
+}
 
 template <class T>
 T load_coherent(const T* p) {

@@ -15,7 +15,7 @@ enum class State : uint8_t {
   unstarted,
   ready,
   at_block_barrier,
-  at_grid_barrier,
+  at_counter,
   in_warp_operation,
   exited
 };
@@ -24,6 +24,22 @@ enum class WarpOperation : uint8_t { synchronise, shuffle, meet, multiply_tiles 
 
 struct Block;
 struct Warp;
+
+// An asynchronous copy into shared memory that has begun.
+struct Copy {
+  void* to;
+  const void* from;
+  bool exists;  // or zeros are written
+};
+
+// Those of a thread, in order. A plain array, as ThreadSanitizer must not watch it.
+struct Copies {
+  static constexpr unsigned most = 256;
+  Copy begun[most];
+  unsigned group[most];  // of each
+  unsigned first, count;
+  unsigned groups;  // committed
+};
 
 struct alignas(64) Thread {
   Fiber fiber;
@@ -34,6 +50,13 @@ struct alignas(64) Thread {
   State state;
 
   Site site;  // where it waits
+
+  // The counter at which it waits, and for how many signals.
+  const uint64_t* counter;
+  uint64_t signals;
+  Thread* next_at_counter;
+
+  Copies* copies;  // made when first used, and kept for the next launch
 
   // The warp operation in which it waits.
   WarpOperation operation;

@@ -154,32 +154,67 @@ void wait_for_block(Site site) {
 #endif
 }
 
-void wait_for_grid(Site site) {
+void signal(uint64_t* counter, Site site) {
+  Thread& thread = *execution.current;
+  thread.site = site;
+#if defined(ROTCELL_SIMT_RACES)
+  announce(reinterpret_cast<char*>(counter));
+#endif
+  ++*counter;
+  Thread** link = &execution.at_counters;
+  while (*link != nullptr) {
+    Thread& waiting = **link;
+    if (waiting.counter == counter && *counter >= waiting.signals) {
+      *link = waiting.next_at_counter;
+      release(waiting);
+    } else {
+      link = &waiting.next_at_counter;
+    }
+  }
+}
+
+void wait_for_signals(const uint64_t* counter, uint64_t count, Site site) {
   Thread& thread = *execution.current;
   thread.site = site;
   if (execution.kind != Kind::cooperative)
-    fail(thread, "grid barrier in a kernel that was not launched cooperatively");
-  if (execution.exited > 0) fail(thread, "grid barrier after other threads have exited");
-  if (execution.at_grid_barrier == 0)
-    execution.grid_barrier = site;
-  else if (!(execution.grid_barrier == site))
-    fail_divergent(thread, "grid barrier", execution.grid_barrier);
-  thread.state = State::at_grid_barrier;
-#if defined(ROTCELL_SIMT_RACES)
-  char* token = &execution.grid_tokens[execution.grid_barriers % 2];
-  announce(token);
-#endif
-  if (++execution.at_grid_barrier == execution.alive_threads) {
-    execution.at_grid_barrier = 0;
-#if defined(ROTCELL_SIMT_RACES)
-    ++execution.grid_barriers;
-#endif
-    for (size_t i = 0; i < execution.alive_threads; ++i) release(execution.threads[i]);
+    fail(thread, "waiting for other blocks in a kernel that was not launched cooperatively");
+  if (*counter < count) {
+    thread.state = State::at_counter;
+    thread.counter = counter;
+    thread.signals = count;
+    thread.next_at_counter = execution.at_counters;
+    execution.at_counters = &thread;
+    suspend(thread);
   }
-  suspend(thread);
 #if defined(ROTCELL_SIMT_RACES)
-  heed(token);
+  heed(reinterpret_cast<char*>(const_cast<uint64_t*>(counter)));
 #endif
+}
+
+void begin_copy(const Copy& copy, Site site) {
+  Thread& thread = *execution.current;
+  thread.site = site;
+  if (thread.copies == nullptr) thread.copies = new Copies{};
+  Copies& copies = *thread.copies;
+  if (copies.first == copies.count) copies.first = copies.count = 0;
+  if (copies.count == Copies::most) fail(thread, "too many asynchronous copies under way");
+  copies.begun[copies.count] = copy;
+  copies.group[copies.count++] = copies.groups;
+}
+
+void commit_copies() {
+  Thread& thread = *execution.current;
+  if (thread.copies != nullptr) ++thread.copies->groups;
+}
+
+bool next_finished_copy(unsigned groups_left, Copy& copy) {
+  Thread& thread = *execution.current;
+  if (thread.copies == nullptr) return false;
+  Copies& copies = *thread.copies;
+  if (copies.first == copies.count) return false;
+  if (copies.group[copies.first] + groups_left >= copies.groups) return false;
+  copy = copies.begun[copies.first++];
+  return true;
 }
 
 void wait_for_warp(unsigned mask, Site site) {
@@ -230,10 +265,6 @@ void leave(Thread& thread) {
     thread.site = block.barrier;
     fail(thread, "the thread has exited while others wait for it at a block barrier");
   }
-  if (execution.at_grid_barrier > 0) {
-    thread.site = execution.grid_barrier;
-    fail(thread, "the thread has exited while others wait for it at a grid barrier");
-  }
   for (unsigned left = warp.waiting; left != 0; left &= left - 1) {
     const Thread& other = warp.lanes[std::countr_zero(left)];
     if (!(other.mask >> thread.lane & 1)) continue;
@@ -241,6 +272,8 @@ void leave(Thread& thread) {
     fail_lane(thread, "the thread has exited while lane ", left,
               " waits for it in a warp operation");
   }
+  if (thread.copies != nullptr && thread.copies->first < thread.copies->count)
+    fail(thread, "the thread has exited while its asynchronous copies are under way");
   warp.exited |= 1u << thread.lane;
   ++block.exited;
   ++execution.exited;

@@ -10,7 +10,18 @@
 namespace rotcell::simt {
 
 ROTCELL_SIMT_UNWATCHED void wait_for_block(Site site);
-ROTCELL_SIMT_UNWATCHED void wait_for_grid(Site site);
+
+// Adds one to a counter in global memory, after everything the thread has done so far.
+ROTCELL_SIMT_UNWATCHED void signal(uint64_t* counter, Site site);
+// Returns when there have been so many; sees what was done before them.
+ROTCELL_SIMT_UNWATCHED void wait_for_signals(const uint64_t* counter, uint64_t count, Site site);
+
+// Asynchronous copies: begun, committed as a group, and taken one by one from the groups that must
+// be finished when all but the last `groups_left` are.
+inline constexpr unsigned copy_bytes = 16;
+ROTCELL_SIMT_UNWATCHED void begin_copy(const Copy& copy, Site site);
+ROTCELL_SIMT_UNWATCHED void commit_copies();
+ROTCELL_SIMT_UNWATCHED bool next_finished_copy(unsigned groups_left, Copy& copy);
 
 // Also orders memory, which the other warp operations do not.
 ROTCELL_SIMT_UNWATCHED void wait_for_warp(unsigned mask, Site site);

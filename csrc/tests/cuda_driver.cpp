@@ -87,6 +87,37 @@ void check_paths(const Shape& shape) {
   }
 }
 
+// Tiles of rows that begin and end at different steps: a group of blocks for each, or one group
+// that has all of them.
+void check_tiles(int64_t batch, int64_t hidden) {
+  for (const bool reverse : {false, true}) {
+    const Shape shape{batch, 3, 0, hidden, 0, true, reverse};
+    check_cells<float>(shape, on(Path::kCooperative, 2));
+    check_cells<float>(shape, on(Path::kCooperative, 1));
+  }
+}
+
+// Rows that do not fit shared memory as a whole, but in stages.
+template <class T>
+void check_stages(int64_t hidden, int multiprocessors) {
+  OnPath where = on(Path::kCooperative, multiprocessors);
+  for (CellIndex cell = 0; cell < Cells::kCount; ++cell) {
+    int64_t bytes = 0;
+    for (const cuda::Pass pass : {cuda::Pass::kForward, cuda::Pass::kBackward}) {
+      const cuda::Request request{cell, pass, hidden, 3, 2, NumberOf<T>::kNumber, false};
+      const int units = where.plan(request).units_per_block;
+      const int staged = cuda::Tiles::kStagedBytes[2];
+      const int64_t needed = sizeof(T) == 2
+                                 ? cuda::tensor_layout(request, units, staged).total
+                                 : cuda::cooperative_layout(request, units, staged).total;
+      bytes = std::max(bytes, needed);
+    }
+    where.device.shared_bytes_per_block = bytes;
+    check<T>(cell, {3, 2, 0, hidden, 0, true, false}, where);
+    where = on(Path::kCooperative, multiprocessors);
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -107,7 +138,8 @@ int main(int count, char** arguments) {
   };
   if (quick) {
     check_paths({5, 2, 0, 5, 0, false, false});
-    check_paths(hard({6, 3, 0, 6, 0, true, true}));
+    check_paths(hard({6, 3, 0, 8, 0, true, true}));
+    check_tiles(18, 2);
   } else {
     for (const int64_t hidden : {1, 2, 5, 12, 19, 34}) {
       for (const bool packed : {false, true}) {
@@ -117,6 +149,10 @@ int main(int count, char** arguments) {
         }
       }
     }
+    check_tiles(37, 4);
+    // More blocks than one have each tile.
+    check_cells<float>({37, 3, 0, 6, 0, true, true}, on(Path::kCooperative, 9));
+    check_cells<__half>({37, 3, 0, 6, 0, true, false}, on(Path::kCooperative, 9));
     // Weights beyond the registers, operands of several stages, more rows than a tile.
     check_cells<float>({2, 2, 0, 112, 0, false, false}, on(Path::kResident));
     check_cells<__half>({2, 2, 0, 160, 0, false, true}, on(Path::kResident));
@@ -126,6 +162,9 @@ int main(int count, char** arguments) {
       check_all_numbers(shape, on(Path::kCooperative, 16));
     }
     check_cells<__half>({17, 2, 0, 270, 0, false, false}, on(Path::kCooperative, 12));
+    check_stages<float>(304, 80);
+    check_stages<float>(303, 80);
+    check_stages<__half>(512, 40);
   }
   std::printf("%d passed, %d failed\n", passed, failed);
   return failed ? EXIT_FAILURE : EXIT_SUCCESS;

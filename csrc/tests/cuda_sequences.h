@@ -161,6 +161,7 @@ class CudaCell {
 
   void forward(Kept& kept, cuda::Keep keep) {
     std::vector<T> operands = unwritten<T>(B * O);
+    std::vector<uint64_t> signals(cuda::signal_count(B));
     if (where_.path == cuda::Path::kStepwise) {
       forward_stepwise(kept, keep, operands);
       return;
@@ -177,7 +178,8 @@ class CudaCell {
                                                         .h_n = kept.h_n.data(),
                                                         .gates = kept.gates.data(),
                                                         .cells = kept.cells.data(),
-                                                        .operands = operands.data()});
+                                                        .operands = operands.data(),
+                                                        .signals = signals.data()});
   }
 
   void forward_stepwise(Kept& kept, cuda::Keep keep, std::vector<T>& operands) {
@@ -216,6 +218,7 @@ class CudaCell {
   void backward(const Kept& kept, std::vector<A>& grad_h, std::vector<A>& grad_c,
                 std::vector<T>& grad_gates, std::vector<T>& operands) {
     const auto grad_out = converted<T>(random_values<double>(N * H, 6));
+    std::vector<uint64_t> signals(cuda::signal_count(B));
     if (where_.path == cuda::Path::kStepwise) {
       backward_stepwise(kept, grad_out, grad_h, grad_c, grad_gates, operands);
       return;
@@ -235,7 +238,8 @@ class CudaCell {
                           .grad_h = grad_h.data(),
                           .grad_c = grad_c.data(),
                           .grad_gates = grad_gates.data(),
-                          .operands = operands.data()});
+                          .operands = operands.data(),
+                          .signals = signals.data()});
   }
 
   void backward_stepwise(const Kept& kept, const std::vector<T>& grad_out, std::vector<A>& grad_h,

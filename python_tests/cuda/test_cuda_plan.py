@@ -48,25 +48,24 @@ def test_an_h100_keeps_these_sizes_resident(cell, pass_name, dtype, hidden):
 @pytest.mark.parametrize("pass_name", PASSES)
 @pytest.mark.parametrize("cell", CELLS)
 def test_larger_sizes_are_cooperative_and_the_largest_stepwise(cell, pass_name, device):
-    for dtype in ("float32", "float16"):
-        batch = 16 if dtype == "float16" and pass_name == "backward" else 32
+    for dtype, middle in (("float32", 180), ("float16", 250)):
         paths = [
-            plan(cell, pass_name, hidden, dtype, device, batch)["path"]
-            for hidden in (50, 250, 4000)
+            plan(cell, pass_name, hidden, dtype, device, 16)["path"]
+            for hidden in (50, middle, 4000)
         ]
         assert paths == ["resident", "cooperative", "stepwise"]
 
 
-@pytest.mark.parametrize("device", KNOWN)
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("pass_name", PASSES)
 @pytest.mark.parametrize("cell", CELLS)
-def test_half_types_go_back_stepwise_above_one_tile_of_rows(cell, dtype, device):
-    def path(pass_name: str, batch: int) -> str:
-        return plan(cell, pass_name, 250, dtype, device, batch)["path"]
+def test_tiles_of_the_batch_have_blocks_of_their_own_while_the_weights_fit(cell, pass_name):
+    def groups(batch: int, hidden: int) -> int:
+        found = plan(cell, pass_name, hidden, "float16", "A100", batch, path="cooperative")
+        return found["tile_groups"]
 
-    assert path("backward", 16) == path("forward", 16) == "cooperative"
-    assert path("backward", 17) == "stepwise"
-    assert plan(cell, "forward", 250, "float16", device, 17)["path"] == "cooperative"
+    assert [groups(batch, 256) for batch in (1, 16, 17, 64)] == [1, 1, 2, 4]
+    # Four groups would be a quarter of the blocks for all units.
+    assert groups(64, 900) < 4
 
 
 @pytest.mark.parametrize("device", KNOWN)
@@ -89,8 +88,9 @@ def test_no_launch_is_more_than_the_gpu_allows(cell, pass_name, dtype, device):
                     rows = found["rows_per_block"]
                     assert (found["blocks"] - 1) * rows < batch <= found["blocks"] * rows
                 else:
-                    units = found["units_per_block"]
-                    assert (found["blocks"] - 1) * units < hidden <= found["blocks"] * units
+                    units, groups = found["units_per_block"], found["tile_groups"]
+                    assert found["blocks"] == -(-hidden // units) * groups
+                    assert 0 < groups <= -(-batch // 16)
                     # All blocks are there at once: one on each multiprocessor at most.
                     assert found["blocks"] <= limits["multiprocessors"]
                     assert units % 2 == 0
@@ -137,14 +137,20 @@ def test_without_cooperative_launch_large_sizes_run_stepwise():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "hidden", "largest_batch"), [("float32", 256, 32), ("float16", 256, 128)]
+    ("pass_name", "dtype", "largest_batch"),
+    [
+        ("forward", "float32", 96),
+        ("backward", "float32", 48),
+        ("forward", "float16", 256),
+        ("backward", "float16", 256),
+    ],
 )
-def test_large_batches_are_left_to_torchs_products(dtype, hidden, largest_batch):
-    for batch in (1, largest_batch):
-        assert plan("rot_lstm", "forward", hidden, dtype, "A100", batch)["path"] == "cooperative"
-    assert (
-        plan("rot_lstm", "forward", hidden, dtype, "A100", largest_batch + 1)["path"] == "stepwise"
-    )
+def test_large_batches_are_left_to_torchs_products(pass_name, dtype, largest_batch):
+    def path(batch: int) -> str:
+        return plan("rot_lstm", pass_name, 256, dtype, "A100", batch)["path"]
+
+    assert path(1) == path(largest_batch) == "cooperative"
+    assert path(largest_batch + 1) == "stepwise"
 
 
 def test_tensor_cores_are_used_for_the_types_they_know():

@@ -290,3 +290,16 @@ def test_empty_input_gives_empty_output_and_zero_gradients(machine, kind, path, 
         assert torch.equal(state.cpu(), before)
     for grad in grads[1 + kind.num_states :]:
         assert not grad.any()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_states_need_not_lie_at_multiples_of_16_bytes(machine, kind):
+    case = Case(kind, 3, 3, 2, 8)
+    machine.use(COOPERATIVE, case, torch.float32)
+    tensors, _ = case.arguments(torch.float32)
+    x, h0, *others = on(machine, tensors)
+    shifted = h0.new_empty(h0.numel() + 1)[1:].view(h0.shape).copy_(h0)
+    assert shifted.data_ptr() % 16 != 0
+    expected = kind.kernel(x, h0, *others, None)
+    results = kind.kernel(x, shifted, *others, None)
+    assert all(torch.equal(a, b) for a, b in zip(results, expected, strict=True))

@@ -25,7 +25,8 @@ bool backward_in_one_launch(const Launch& launch, const BackwardTensors& t, cons
                              .grad_h = row(grad_h),
                              .grad_c = row(t.grad_c),
                              .grad_gates = row(t.grad_gates),
-                             .operands = row(t.operands)});
+                             .operands = row(t.operands),
+                             .signals = launch.signals()});
 }
 
 // All gates saw the old output, or what was left of it, but those of later products, which saw the

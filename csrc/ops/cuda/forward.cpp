@@ -31,7 +31,8 @@ bool forward_in_one_launch(const Launch& launch, const ForwardTensors& t) {
                                                  .h_n = row(t.h),
                                                  .gates = row(gates),
                                                  .cells = row(t.cells),
-                                                 .operands = row(operands)});
+                                                 .operands = row(operands),
+                                                 .signals = launch.signals()});
 }
 
 Tensor total_bias(const ForwardArguments& a) {

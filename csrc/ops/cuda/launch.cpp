@@ -48,12 +48,16 @@ Launch make_launch(CellIndex cell, cuda::Pass pass, const LayerArguments& argume
                           .batch_sizes = nullptr,
                           .offsets = nullptr,
                           .reverse = steps.reverse},
-                .table = {}};
+                .table = {},
+                .counters = {}};
   if (different_lengths && !launch.stepwise()) {
     launch.table = table_of(steps, device);
     launch.steps.lengths = Lengths::kTabled;
     launch.steps.batch_sizes = launch.table.const_data<int64_t>();
     launch.steps.offsets = launch.steps.batch_sizes + steps.count;
+  }
+  if (launch.plan.path == cuda::Path::kCooperative) {
+    launch.counters = Tensor::zeros({cuda::signal_count(steps.batch)}, int64(), device);
   }
   return launch;
 }

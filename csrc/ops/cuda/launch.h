@@ -11,12 +11,16 @@ struct Launch {
   cuda::Request request;
   cuda::Plan plan;
   cuda::Stream stream;
-  Steps steps;   // for the paths that run in one launch: tables are on the device
-  Tensor table;  // what `steps` points at
+  Steps steps;      // for the paths that run in one launch: tables are on the device
+  Tensor table;     // what `steps` points at
+  Tensor counters;  // zeros, for the cooperative path
 
   const CellDescription& cell() const { return kCells[request.cell]; }
   int hidden() const { return static_cast<int>(request.hidden); }
   bool stepwise() const { return plan.path == cuda::Path::kStepwise; }
+  uint64_t* signals() const {
+    return counters ? static_cast<uint64_t*>(counters.raw_data()) : nullptr;
+  }
 };
 
 // What a call wants of the memory.

@@ -20,13 +20,26 @@ ROTCELL_GLOBAL void missing_syncwarp(Output p) {
   p.out[threadIdx.x] = one * values[threadIdx.x ^ 1];
 }
 
-ROTCELL_GLOBAL void missing_grid_barrier(Output p) {
+uint64_t counter = 0;
+
+// The threads beside the one that waits do not know that the other block has written.
+ROTCELL_GLOBAL void missing_wait(Output p) {
   p.out[blockIdx.x * blockDim.x + threadIdx.x] = 1;
   cuda::block_barrier();
+  if (threadIdx.x == 0) {
+    cuda::signal(&counter);
+    cuda::wait_for_signals(&counter, gridDim.x);
+  }
   const unsigned next_block = (blockIdx.x + 1) % gridDim.x;
-  const float read = cuda::load_coherent(p.out + next_block * blockDim.x + threadIdx.x);
-  cuda::grid_barrier();
-  p.out[blockIdx.x * blockDim.x + threadIdx.x] = read;
+  p.out[threadIdx.x] = cuda::load_coherent(p.out + next_block * blockDim.x + threadIdx.x);
+}
+
+ROTCELL_GLOBAL void missing_barrier_after_copies(Output p) {
+  ROTCELL_SHARED(float, values);
+  cuda::copy_async(values + 4 * threadIdx.x, p.out, true);
+  cuda::commit_copies();
+  cuda::wait_for_copies<0>();
+  p.out[threadIdx.x + 4] = values[4 * (threadIdx.x ^ 1)];
 }
 
 ROTCELL_GLOBAL void shared_overrun(Output p) {
@@ -54,9 +67,12 @@ bool run_fault(const std::string& name) {
   else if (name == "missing-syncwarp")
     cuda::launch("missing_syncwarp", missing_syncwarp, {1, threads, bytes}, nullptr,
                  {out.data(), 0});
-  else if (name == "missing-grid-barrier")
-    cuda::launch_cooperative("missing_grid_barrier", missing_grid_barrier, {2, threads, 0}, nullptr,
+  else if (name == "missing-wait")
+    cuda::launch_cooperative("missing_wait", missing_wait, {2, threads, 0}, nullptr,
                              {out.data(), 0});
+  else if (name == "missing-barrier-after-copies")
+    cuda::launch("missing_barrier_after_copies", missing_barrier_after_copies,
+                 {1, threads, 4 * bytes}, nullptr, {out.data(), 0});
   else if (name == "shared-overrun")
     cuda::launch("shared_overrun", shared_overrun, {1, threads, bytes}, nullptr, {out.data(), 0});
   else if (name == "global-overrun")

@@ -32,18 +32,27 @@ ROTCELL_GLOBAL void deadlock(Output) {
     __syncwarp();
 }
 
-ROTCELL_GLOBAL void grid_barrier_only(Output) { cuda::grid_barrier(); }
+uint64_t counter = 0;
 
-ROTCELL_GLOBAL void divergent_grid_barrier(Output) {
-  if (blockIdx.x == 0)
-    cuda::grid_barrier();
-  else
-    cuda::grid_barrier();
+ROTCELL_GLOBAL void wait_for_nothing(Output) { cuda::wait_for_signals(&counter, 0); }
+
+ROTCELL_GLOBAL void gone_before_signal(Output) {
+  if (blockIdx.x == 1) return;
+  if (threadIdx.x == 0) {
+    cuda::signal(&counter);
+    cuda::wait_for_signals(&counter, counter + gridDim.x);
+  }
 }
 
-ROTCELL_GLOBAL void gone_before_grid_barrier(Output) {
-  if (blockIdx.x == 1) return;
-  cuda::grid_barrier();
+ROTCELL_GLOBAL void misaligned_copy(Output) {
+  ROTCELL_SHARED(float, values);
+  cuda::copy_async(values + 1, values, true);
+}
+
+ROTCELL_GLOBAL void copy_left_under_way(Output) {
+  ROTCELL_SHARED(float, values);
+  cuda::copy_async(values, values, true);
+  cuda::commit_copies();
 }
 
 ROTCELL_GLOBAL void left_out_of_mask(Output) { __shfl_xor_sync(0x0000ffff, 1, 1); }
@@ -116,7 +125,9 @@ void test_kernels(const std::string& order) {
       {"gone_before_barrier", gone_before_barrier, {2, 64, 0}, 0, "exited"},
       {"gone_before_barrier", gone_before_barrier, {2, 64, 0}, 63, "exited"},
       {"deadlock", deadlock, {1, 32, 0}, 0, "deadlock (16 threads in a "},
-      {"grid_barrier_only", grid_barrier_only, {2, 64, 0}, 0, "not launched cooperatively"},
+      {"wait_for_nothing", wait_for_nothing, {2, 64, 0}, 0, "not launched cooperatively"},
+      {"misaligned_copy", misaligned_copy, {1, 32, 128}, 0, "not aligned to 16 bytes"},
+      {"copy_left_under_way", copy_left_under_way, {1, 32, 128}, 0, "exited"},
       {"left_out_of_mask", left_out_of_mask, {1, 32, 0}, 0, "its mask leaves out"},
       {"different_masks", different_masks, {1, 32, 0}, 0, "different masks"},
       {"different_kinds", different_kinds, {1, 32, 0}, 0, "different kinds"},
@@ -131,8 +142,7 @@ void test_kernels(const std::string& order) {
                    cuda::launch(one.name, one.kernel, one.grid, nullptr, {nullptr, one.size});
                  });
   const Case cooperative[] = {
-      {"divergent_grid_barrier", divergent_grid_barrier, {2, 32, 0}, 0, "divergent grid barrier"},
-      {"gone_before_grid_barrier", gone_before_grid_barrier, {3, 32, 0}, 0, "exited"},
+      {"gone_before_signal", gone_before_signal, {3, 32, 0}, 0, "threads for signals"},
       {"gone_before_barrier", gone_before_barrier, {2, 64, 0}, 5, "exited"},
   };
   for (const Case& one : cooperative)
@@ -171,7 +181,7 @@ void launch_with(const cuda::Grid& grid) {
 }
 
 void launch_cooperative_with(const cuda::Grid& grid) {
-  cuda::launch_cooperative("grid_barrier_only", grid_barrier_only, grid, nullptr, {nullptr, 0});
+  cuda::launch_cooperative("wait_for_nothing", wait_for_nothing, grid, nullptr, {nullptr, 0});
 }
 
 void test_refused_launches() {

@@ -131,30 +131,77 @@ void test_syncwarp(const std::string& order) {
   check(right, "syncwarp, " + order);
 }
 
+struct SignalParams {
+  float* out;
+  uint64_t* counter;
+  int size;
+};
+
 // out[step][i] is the sum of two neighbours of the step before, mostly made by other blocks.
-ROTCELL_GLOBAL void add_neighbours(Output p) {
+ROTCELL_GLOBAL void add_neighbours(SignalParams p) {
   const unsigned width = gridDim.x * blockDim.x, i = blockIdx.x * blockDim.x + threadIdx.x;
   p.out[i] = static_cast<float>(i % 5);
   for (int step = 1; step < p.size; ++step) {
-    cuda::grid_barrier();
+    cuda::block_barrier();
+    if (threadIdx.x == 0) {
+      cuda::signal(p.counter);
+      cuda::wait_for_signals(p.counter, static_cast<uint64_t>(step) * gridDim.x);
+    }
+    cuda::block_barrier();
     const float* before = p.out + (step - 1) * width;
     p.out[step * width + i] =
         cuda::load_coherent(before + i) + cuda::load_coherent(before + (i + blockDim.x) % width);
   }
 }
 
-void test_grid_barrier(const std::string& order) {
+void test_signals(const std::string& order) {
   constexpr unsigned blocks = 5, threads = 48, width = blocks * threads;
   constexpr int steps = 6;
   Buffer<float> out(width * steps), expected(width * steps);
+  uint64_t counter = 0;
   cuda::launch_cooperative("add_neighbours", add_neighbours, {blocks, threads, 0}, nullptr,
-                           {out.data(), steps});
+                           {out.data(), &counter, steps});
   for (unsigned i = 0; i < width; ++i) expected[i] = static_cast<float>(i % 5);
   for (unsigned i = width; i < expected.size(); ++i)
     expected[i] =
         expected[i - width] + expected[i / width * width - width + (i % width + threads) % width];
   check(std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)) == 0,
-        "grid barrier, " + order);
+        "signals, " + order);
+}
+
+// Rows of four numbers, mirrored by threads that read what others copied; the last is zeros.
+ROTCELL_GLOBAL void mirror_rows(Output p) {
+  ROTCELL_SHARED(float, values);
+  const unsigned last = blockDim.x - 1;
+  for (int stage = 0; stage < 2; ++stage) {
+    const unsigned row = stage * blockDim.x + threadIdx.x;
+    cuda::copy_async(values + 4 * row, p.out + 4 * row, row < 2 * blockDim.x - 1);
+    cuda::commit_copies();
+  }
+  cuda::wait_for_copies<1>();
+  cuda::block_barrier();
+  const float first = values[4 * (last - threadIdx.x) + 1];
+  cuda::wait_for_copies<0>();
+  cuda::block_barrier();
+  const float second = values[4 * (blockDim.x + last - threadIdx.x) + 1];
+  p.out[4 * threadIdx.x] = first;
+  p.out[4 * (blockDim.x + threadIdx.x)] = second;
+}
+
+void test_copies(const std::string& order) {
+  constexpr unsigned threads = 40;
+  Buffer<float> out(8 * threads);
+  for (unsigned i = 0; i < out.size(); ++i) out[i] = static_cast<float>(i);
+  cuda::launch("mirror_rows", mirror_rows, {1, threads, 8 * threads * sizeof(float)}, nullptr,
+               {out.data(), 0});
+  bool right = true;
+  for (unsigned i = 0; i < threads; ++i) {
+    const unsigned mirrored = threads - 1 - i;
+    right &= out[4 * i] == static_cast<float>(4 * mirrored + 1);
+    right &=
+        out[4 * (threads + i)] == (i == 0 ? 0 : static_cast<float>(4 * (threads + mirrored) + 1));
+  }
+  check(right, "asynchronous copies, " + order);
 }
 
 struct TileParams {
@@ -233,7 +280,8 @@ void test_results(const std::string& order) {
   test_shuffles<double>(order);
   test_half_warps(order);
   test_syncwarp(order);
-  test_grid_barrier(order);
+  test_signals(order);
+  test_copies(order);
   test_tiles_of<__half>("wmma of __half, " + order);
   test_tiles_of<__nv_bfloat16>("wmma of __nv_bfloat16, " + order);
 }
