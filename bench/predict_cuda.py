@@ -3,23 +3,28 @@
 Prints the tables of docs/cuda.md, forward and backward: the path that would run and its time a
 step, what another would take, and what cuDNN runs for an nn.LSTM of that size. The path and its
 launch are asked of the package; what a step reads and multiplies follows from them and the sizes in
-csrc/cuda/shapes.h. No GPU is needed.
+csrc/cuda/shapes.h, and how many instructions that takes from the compiled code
+(docs/cuda-instructions.md). No GPU is needed. --update puts the tables into docs/cuda.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import cudnn
 import torch
+from compiled import Compiled, compiled
 from work import Work
 
 from rotcell import _C
 
+PAGE = Path(__file__).resolve().parents[1] / "docs/cuda.md"
 STEPS = 100
 SIZES = [(32, 50), (32, 112), (64, 256), (64, 512), (32, 1024)]
 TYPES = {torch.float32: 4, torch.float16: 2}
@@ -51,6 +56,7 @@ RATES = {
     "H100": Rates(1980, 128, 1024, 5.5e6, 50e6, 3.35e6),  # half the tensor rate: no wgmma
 }
 SHARED_BYTES_A_CLOCK = 128
+ISSUED_A_CLOCK = 128  # instructions of threads: four warps, of whatever kind
 L2_BYTES_A_CLOCK = 64  # into one multiprocessor
 BLOCK_BARRIER_CLOCKS = 30
 L2_LATENCY = 0.15
@@ -61,7 +67,6 @@ class Assumptions:
     """What no data sheet tells, in microseconds unless it says otherwise."""
 
     broadcast_bytes: int  # of the bandwidth of shared memory, a thread that reads what all read
-    loads_in_flight: int  # of a thread that brings an operand into shared memory
     input_latency: float  # until the preactivations of a step are there
     cell_clocks: int  # for gates, rotation and state of a pair of units
     grid_barrier: float
@@ -69,9 +74,8 @@ class Assumptions:
     product_efficiency: float  # of torch's matrix product
 
 
-# Loads in flight are those of the compiled code, so the same for both.
-BEST = Assumptions(4, 4, 0.25, 300, 1.0, 2.5, 1.0)
-WORST = Assumptions(16, 4, 0.5, 600, 2.0, 5.0, 0.5)
+BEST = Assumptions(4, 0.25, 300, 1.0, 2.5, 1.0)
+WORST = Assumptions(16, 0.5, 600, 2.0, 5.0, 0.5)
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class Step:
     """What a step does, on the multiprocessor with the most to do unless it says otherwise."""
 
     fmas: float
-    instructions: float  # for these, in multiples of one FMA's
+    instructions: float  # of threads for each of them, as compiled
     shared_best: int  # bytes of the bandwidth of shared memory
     shared_worst: int
     l2_bytes: int  # on all multiprocessors, of what blocks tell each other or share
@@ -126,6 +130,12 @@ class Case:
             raise ValueError(f"{gpu} cannot run that on the {path} path")
         self.plan, self.path = plan, plan["path"]
         self.depth = hidden if pass_name == "forward" else gate_rows(hidden)
+        self.name = name
+
+    @property
+    def compiled(self) -> Compiled:
+        """The code of the kernel; stepwise multiplies by torch's."""
+        return compiled(self.plan, self.pass_name, self.name, self.device["compute_capability"])
 
     def rows(self, units: int) -> int:
         """Of the matrix that a block of so many units has on chip."""
@@ -160,8 +170,7 @@ class Case:
             for broadcast in (BEST.broadcast_bytes, WORST.broadcast_bytes)
         ]
         fmas = threads * chunks * (CHUNK_BYTES // self.bytes) * batch_rows
-        converted = 1 if self.bytes == 4 else 2 + 1 / batch_rows
-        return Step(fmas, converted, shared[0], shared[1], 0)
+        return Step(fmas, self.compiled.instructions_per_fma, shared[0], shared[1], 0)
 
     def _times(self, step: Step, count: int, **more: int) -> Step:
         """`count` such products, and what else there is."""
@@ -210,7 +219,8 @@ class Case:
         )
         shared = tiles * 2 * TENSOR_SIDE * depth + 2 * results
         fmas = COOPERATIVE_ROWS * rows * depth // self.bytes
-        return self._staged(Step(fmas, 1, shared, shared, 0), depth, staged)
+        product = Step(fmas, self.compiled.instructions_per_fma, shared, shared, 0)
+        return self._staged(product, depth, staged)
 
     def _staged(self, product: Step, depth: int, staged: int) -> Step:
         """The products of all rows of the batch; `depth` and `staged` in bytes of a row."""
@@ -249,12 +259,13 @@ class Case:
         clock, tensor = rates.clock, self.plan["tensor_cores"]
         fmas = rates.tensor_fmas if tensor else rates.fmas
         shared = step.shared_best if assumed is BEST else step.shared_worst
-        product = max(step.fmas * step.instructions / fmas, shared / SHARED_BYTES_A_CLOCK) / clock
+        issued = step.fmas * step.instructions / ISSUED_A_CLOCK
+        product = max(step.fmas / fmas, issued, shared / SHARED_BYTES_A_CLOCK) / clock
         fixed = step.block_barriers * BLOCK_BARRIER_CLOCKS / clock
         if self.path == "resident":
             return max(product, assumed.input_latency) + fixed + assumed.cell_clocks / clock
         tiles = divide_up(self.batch, COOPERATIVE_ROWS)
-        waits = divide_up(step.stage_loads, assumed.loads_in_flight)
+        waits = divide_up(step.stage_loads, self.compiled.loads_in_flight)
         into_one = step.l2_bytes / self.plan["blocks"] / L2_BYTES_A_CLOCK / clock
         staging = max(step.stages * waits * L2_LATENCY, into_one, step.l2_bytes / rates.l2)
         cell = tiles * (assumed.input_latency + assumed.cell_clocks / clock)
@@ -331,13 +342,28 @@ def details(gpu: str, pass_name: str = "forward") -> str:
     return markdown([f"{gpu}, {pass_name}", *heading], rows)
 
 
+def updated(page: str) -> str:
+    """The page with its tables made anew; which is which their first line says."""
+    made = [times(p) for p in PASSES] + [details(gpu, p) for gpu in RATES for p in PASSES]
+    by_name = {table.split(" | ")[0]: table for table in made}
+    parts = re.split(r"((?:^\|.*\n)+)", page, flags=re.MULTILINE)
+    return "".join(
+        f"{by_name[part.split(' | ')[0]]}\n" if part.split(" | ")[0] in by_name else part
+        for part in parts
+    )
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--update", action="store_true", help="put the tables into docs/cuda.md")
     parser.add_argument(
         "--details", choices=RATES, metavar="GPU", help=f"what a step does: {', '.join(RATES)}"
     )
     options = parser.parse_args()
+    if options.update:
+        PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        return
     table = partial(details, options.details) if options.details else times
     print("\n\n".join(table(pass_name) for pass_name in PASSES))
 

@@ -12,6 +12,7 @@ from typing import Any
 import busy
 import compare
 import machine
+import resets
 import results
 from contestants import PEERS, ROTCELL, TORCH
 from ratios import Row, of_medians, ratio
@@ -100,12 +101,33 @@ def threads(found: Found) -> str:
     return table(head, lines)
 
 
+def episodes(found: Found) -> str:
+    """Milliseconds, and time over that of the loops that do the same with nn.LSTM."""
+    (row,) = found["rows"]
+    others = (resets.LOOP, resets.PIECES, resets.IGNORED)
+    lines = []
+    for name in (
+        *others,
+        *(n for layer in resets.LAYERS for n in (resets.with_resets(layer), layer)),
+    ):
+        values = [ratio(row, name, other) for other in others]
+        shown = ["-" if value is None else f"{value.median:.2f}" for value in values]
+        lines.append([name, f"{1e3 * row['timings'][name]['median_s']:.0f}", *shown])
+    head = ["", "ms", *(f"of {other}" for other in others)]
+    return (
+        f"{table(head, lines)}\n\n{resets.Rollout(**row['rollout']).label()}; {row['threads']} "
+        f"threads; {machine.summary(found['machine'])}. Layers without `resets` are there to show "
+        "what these cost."
+    )
+
+
 #: Name of a mark in README: the result file, its kind, and what is made of it.
 PARTS: dict[str, tuple[str, str, Callable[[Found], str]]] = {
     "layers": ("cpu.json", compare.KIND, layers),
     "memory": ("cpu.json", compare.KIND, memory),
     "peers": ("cpu-peers.json", compare.KIND, peers),
     "threads": ("busy.json", busy.KIND, threads),
+    "resets": ("resets.json", resets.KIND, episodes),
 }
 
 

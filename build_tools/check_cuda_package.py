@@ -120,6 +120,10 @@ def check_c_functions():
             raise AssertionError("a GPU that torch does not see")
     for path in (*_libraries.CUDA_PATHS, None):
         _libraries.force_cuda_path(path)
+        _libraries.force_cuda_path_of_thread(path)
+    _libraries.switch_off_cuda_path(_libraries.CudaPathUse(device=0, path=1))
+    _libraries.forget_cuda_checks()
+    assert rotcell.self_check.enabled()
 
 
 def main():

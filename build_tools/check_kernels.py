@@ -68,10 +68,11 @@ def difference(committed, made):
 def compare(path, made, update):
     """Write a table, or say how it differs from the committed one; empty if it does not."""
     committed = path.read_text(encoding="utf-8") if path.exists() else ""
+    tools, tools_of_committed = map(count_instructions.tools_of, (made, committed))
     if update:
         path.write_text(made, encoding="utf-8")
-    elif committed and ptxas_report.release_of(committed) != ptxas_report.release_of(made):
-        print(f"{path.name} is of another nvcc than {ptxas_report.release_of(made)}: not compared.")
+    elif committed and tools != tools_of_committed:
+        print(f"{path.name} is not of {' and '.join(tools)}: not compared.")
     elif changes := difference(committed, made):
         return f"{changes}\n{path.name} differs: run .ci/cuda_kernels --update and commit it."
     return ""

@@ -25,8 +25,8 @@ TABLE = ROOT / "docs/cuda-instructions.md"
 #: Of the table. A cell of each recurrence, and the types for which GPUs are bought, say it all.
 ARCHITECTURES = ("sm_80", "sm_90")
 SHOWN = re.compile(r"^\w+<Rot(Lstm|Gru)\b")
-LEFT_OUT = re.compile(r"bfloat16|float64|^stage|ChunkedProduct<float16")
-SHOWN_KINDS = ("global", "shared", "mma", "fma", "special", "integer", "branch")
+LEFT_OUT = re.compile(r"bfloat16|float64|^stage")
+SHOWN_KINDS = ("global", "shared", "mma", "fma", "float", "special", "integer", "branch")
 HEADER = (
     *("kernel", "GPU", "registers", "all", *SHOWN_KINDS, "barriers", "in flight"),
     *("product loop", "loading loop"),
@@ -39,6 +39,7 @@ class LoopCounts(NamedTuple):
     kinds: dict[str, int]
     barriers: int  # of the block
     in_flight: int  # loads from global memory that are waited for together
+    copies: int  # from global to shared memory, past the registers
 
     @classmethod
     def of(cls, instructions):
@@ -46,6 +47,7 @@ class LoopCounts(NamedTuple):
             dict(sass.counts(instructions)),
             sass.barriers(instructions),
             sass.loads_in_flight(instructions),
+            sum(i.base == "LDGSTS" for i in instructions),
         )
 
     @property
@@ -75,11 +77,13 @@ class KernelCounts(NamedTuple):
 
     @property
     def loading_loop(self):
-        """The innermost loop that brings numbers into shared memory, by most loads at once."""
+        """The innermost loop that brings numbers into shared memory and does little else."""
         loading = [
-            loop for loop in self.innermost if loop.in_flight and loop.kinds.get("shared", 0)
+            loop
+            for loop in self.innermost
+            if loop.in_flight and (loop.copies or loop.kinds.get("shared", 0))
         ]
-        return max(loading, key=lambda loop: loop.in_flight, default=None)
+        return max(loading, key=lambda loop: loop.kinds["global"] / loop.all, default=None)
 
 
 def count(text):
@@ -137,13 +141,14 @@ def table(counts, release, disassembler):
         "cells and types are made from the same source.",
         "",
         "- *global*: loads and stores of global (or generic) memory; *shared*: of shared memory.",
-        "- *fma*: arithmetic of floats and halves; *mma*: tensor cores; *special*: exp, sine,",
-        "  division and conversions; *integer*: addresses, comparisons and moves.",
+        "- *mma*: tensor cores; *fma*: multiply and add; *float*: other arithmetic of floats and",
+        "  halves; *special*: exp, sine, division and conversions; *integer*: addresses,",
+        "  comparisons and moves.",
         "- *barriers*: waits of a block for all its threads, those of a grid barrier included.",
         "- *in flight*: the most loads from global memory that a thread has issued by the time it",
         "  needs one of them.",
-        "- *product loop*: the innermost loop that multiplies most. *loading loop*: the innermost",
-        "  one that brings numbers from global into shared memory.",
+        "- *product loop*: the innermost loop that multiplies most. *loading loop*: the one that",
+        "  brings numbers from global into shared memory and does little else.",
         "",
         f"| {' | '.join(HEADER)} |",
         f"| --- | --- |{' ---: |' * (len(HEADER) - 4)} --- | --- |",
@@ -165,6 +170,11 @@ def version_of(nvdisasm):
     answer = subprocess.run([nvdisasm, "--version"], capture_output=True, text=True, check=False)
     match = re.search(r"V(\d+(?:\.\d+)+)", answer.stdout)
     return match.group(1) if match else "unknown"
+
+
+def tools_of(text):
+    """The compiler and disassembler that a table was made with, as it names them."""
+    return re.findall(r"(?:nvcc|nvdisasm) \d+(?:\.\d+)+", text)
 
 
 def read_table(text):

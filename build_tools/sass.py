@@ -19,9 +19,10 @@ OPCODES = {
     "shared": ("LDS", "STS", "LDSM", "STSM", "ATOMS"),
     "local": ("LDL", "STL"),
     "mma": ("HMMA", "IMMA", "DMMA", "BMMA", "HGMMA", "IGMMA", "QGMMA", "OMMA", "QMMA"),
-    "fma": (
-        *("FFMA", "FMUL", "FADD", "FMNMX", "FFMA2", "FMUL2", "FADD2"),
-        *("DFMA", "DMUL", "DADD", "HFMA2", "HMUL2", "HADD2", "HMNMX2"),
+    "fma": ("FFMA", "FFMA2", "DFMA", "HFMA2"),
+    "float": (
+        *("FMUL", "FADD", "FMNMX", "FSEL", "FSETP", "FMUL2", "FADD2", "DMUL", "DADD", "DSETP"),
+        *("HMUL2", "HADD2", "HMNMX2", "HSETP2"),
     ),
     "special": ("MUFU", "F2F", "F2I", "I2F", "F2FP", "I2FP", "FRND", "F2IP"),
     "barrier": (
@@ -170,7 +171,7 @@ def loads_in_flight(instructions):
     waiting, most = [], 0  # registers of each load, oldest first; None for a copy
     for i in instructions:
         needed = _registers(i.operands)
-        waits_for_copies = i.base in ("DEPBAR", "LDGDEPBAR") or i.opcode.startswith("CP.ASYNC")
+        waits_for_copies = i.base == "DEPBAR"
         used = [
             k
             for k, filled in enumerate(waiting)

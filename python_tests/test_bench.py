@@ -28,6 +28,7 @@ import growth
 import memory
 import readme
 import report
+import resets
 import results
 from cudnn import PERSIST_STATIC, PERSIST_STATIC_SMALL_H, STANDARD, Gpu, algorithm, algorithms
 from ratios import gemm_fraction, of_medians, ratio
@@ -619,6 +620,29 @@ class TestBusy:
         monkeypatch.setattr(sys, "executable", "false")
         with pytest.raises(RuntimeError, match="quiet failed:"):
             busy.run_case(busy.CASES[0], busy.TINY, seconds=0.001)
+
+
+class TestResets:
+    def test_tiny_run(self, tmp_path, capsys):
+        out = tmp_path / "resets.json"
+        assert (
+            resets.main(["--tiny", "--seconds", "0.01", "--threads", "1", "--out", str(out)]) == 0
+        )
+        found = results.load(out, resets.KIND)
+        (row,) = found["rows"]
+        assert not any("error" in timing for timing in row["timings"].values())
+        assert resets.with_resets("RotLSTM") in capsys.readouterr().out
+        assert readme.episodes(found).startswith(f"|  | ms | of {resets.LOOP} |")
+
+    def test_all_ways_with_an_lstm_give_the_same(self):
+        lstm, rollout = torch.nn.LSTM(4, 6), resets.TINY
+        layer = rotcell.LSTM(4, 6)
+        layer.load_state_dict(lstm.state_dict())
+        x = torch.randn(rollout.steps, rollout.batch, 4)
+        marks = torch.rand(rollout.steps, rollout.batch) < rollout.begins
+        expected = layer(x, resets=marks)[0]
+        for way in (resets.step_by_step, resets.piece_by_piece):
+            torch.testing.assert_close(way(lstm, x, marks), expected)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -16,7 +16,7 @@ from torch import Tensor, fx, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from . import ops
-from .reference import GATE_FUNCTIONS, Cell, Weights
+from .reference import GATE_FUNCTIONS, UNCHANGED, Cell, StateChanges, Weights
 
 __all__ = ["CellModule", "Layer"]
 
@@ -48,6 +48,8 @@ class CellModule(nn.Module):
     angle_gates: str = "sigmoid"
     rotation_bias: float = 0.0
     forget_bias: float = 0.0
+    recurrent_dropout: float = 0.0
+    zoneout: float | tuple[float, float] = 0.0
 
     hidden_size: int
 
@@ -76,10 +78,11 @@ class CellModule(nn.Module):
                     with torch.no_grad():
                         parameter[self._cell.rows_of(gate, self.hidden_size)] += shift
 
-    def _in_fx_graph(self, *arguments: Any) -> Any:
+    def _in_fx_graph(self, *arguments: Any, **options: Any) -> Any:
         """Stand as one node in the graph that torch.fx is tracing, as torch's own layers do."""
         tracer: Any = next(a.tracer for a in arguments if isinstance(a, fx.Proxy))
-        return tracer.create_proxy("call_module", tracer.path_of_module(self), arguments, {})
+        options = {name: value for name, value in options.items() if value not in (None, False)}
+        return tracer.create_proxy("call_module", tracer.path_of_module(self), arguments, options)
 
     def __prepare_scriptable__(self) -> Any:
         """Where torch.jit.script comes by: its language cannot express these modules."""
@@ -128,6 +131,8 @@ class CellModule(nn.Module):
             "angle_gates": "sigmoid",
             "rotation_bias": 0.0,
             "forget_bias": 0.0,
+            "recurrent_dropout": 0.0,
+            "zoneout": 0.0,
         }
         return [
             f"{name}={getattr(self, name)}"
@@ -152,6 +157,32 @@ def _checked_shift(option: str, shift: float, bias: bool) -> float:
     if shift != 0 and not bias:
         raise ValueError(f"{option}={shift} needs bias=True: it is added to bias_ih")
     return float(shift)
+
+
+def _checked_probability(option: str, p: object) -> float:
+    is_number = isinstance(p, numbers.Real) and not isinstance(p, bool)
+    if not is_number or not 0 <= float(p) <= 1:  # type: ignore[arg-type]
+        raise ValueError(f"{option} must be a probability between 0 and 1, got {p!r}")
+    return float(p)  # type: ignore[arg-type]
+
+
+def _checked_zoneout(zoneout: Any, cell: Cell, proj_size: int) -> float | tuple[float, float]:
+    checked: float | tuple[float, float]
+    if isinstance(zoneout, (tuple, list)):
+        if len(zoneout) != len(cell.states) or len(zoneout) == 1:
+            expected = "a pair (of h, of c)" if len(cell.states) == 2 else "no pair: there is no c"
+            raise ValueError(f"zoneout must be a probability, or {expected}; got {zoneout!r}")
+        checked = (
+            _checked_probability("zoneout[0]", zoneout[0]),
+            _checked_probability("zoneout[1]", zoneout[1]),
+        )
+    else:
+        checked = _checked_probability("zoneout", zoneout)
+    if proj_size and checked not in (0.0, (0.0, 0.0)):
+        raise ValueError(
+            f"zoneout={zoneout} with proj_size={proj_size}: projected outputs have no zoneout"
+        )
+    return checked
 
 
 def types_fit(a: Tensor, b: Tensor) -> bool:
@@ -196,6 +227,8 @@ class Layer(CellModule, nn.RNNBase):
         angle_gates: str = "sigmoid",
         rotation_bias: float = 0.0,
         forget_bias: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        zoneout: float | tuple[float, float] = 0.0,
     ) -> None:
         nn.Module.__init__(self)  # RNNBase's knows torch's own layers only
         self.mode = self._cell.name.upper()
@@ -210,6 +243,8 @@ class Layer(CellModule, nn.RNNBase):
         # Not self.dropout: float() above has hidden what type the caller passed.
         self._check_options(dropout)
         self._set_options(bias, gates, angle_gates, rotation_bias, forget_bias)
+        self.recurrent_dropout = _checked_probability("recurrent_dropout", recurrent_dropout)
+        self.zoneout = _checked_zoneout(zoneout, self._cell, proj_size)
 
         self._name_weights()
         for names, shapes in zip(self._all_weights, self._weight_shapes(), strict=True):
@@ -233,9 +268,7 @@ class Layer(CellModule, nn.RNNBase):
                 "proj_size must be 0 (no projection) or between 1 and hidden_size - 1 = "
                 f"{self.hidden_size - 1}, got {self.proj_size}"
             )
-        is_number = isinstance(dropout, numbers.Real) and not isinstance(dropout, bool)
-        if not is_number or not 0 <= self.dropout <= 1:
-            raise ValueError(f"dropout must be a probability between 0 and 1, got {dropout!r}")
+        _checked_probability("dropout", dropout)
         if self.dropout > 0 and self.num_layers == 1:
             warnings.warn(
                 f"dropout={self.dropout} has no effect with num_layers=1: it acts between layers",
@@ -341,15 +374,24 @@ class Layer(CellModule, nn.RNNBase):
         return ["hx"] if len(states) == 1 else [f"hx[{k}] ({s}_0)" for k, s in enumerate(states)]
 
     def _run(
-        self, input: Tensor | PackedSequence, hx: tuple[Tensor, ...] | None
-    ) -> tuple[Tensor | PackedSequence, tuple[Tensor, ...]]:
+        self,
+        input: Tensor | PackedSequence,
+        hx: tuple[Tensor, ...] | None,
+        resets: Tensor | PackedSequence | None = None,
+        return_cells: bool = False,
+    ) -> tuple[Tensor | PackedSequence, tuple[Tensor, ...], Tensor | PackedSequence | None]:
+        """Output, last states, and the cells if they are wanted."""
         if isinstance(input, PackedSequence):
-            return self._run_packed(input, hx)
-        return self._run_padded(input, hx)
+            return self._run_packed(input, hx, resets, return_cells)
+        return self._run_padded(input, hx, resets, return_cells)
 
     def _run_packed(
-        self, packed: PackedSequence, hx: tuple[Tensor, ...] | None
-    ) -> tuple[PackedSequence, tuple[Tensor, ...]]:
+        self,
+        packed: PackedSequence,
+        hx: tuple[Tensor, ...] | None,
+        resets: Tensor | PackedSequence | None,
+        return_cells: bool,
+    ) -> tuple[PackedSequence, tuple[Tensor, ...], PackedSequence | None]:
         if torch.compiler.is_exporting():
             raise NotImplementedError(
                 "a packed sequence cannot be exported, since its batch sizes are data: give the "
@@ -361,13 +403,24 @@ class Layer(CellModule, nn.RNNBase):
         batch = int(batch_sizes[0])
         # The caller's rows are in his order, the packed ones by decreasing length.
         state = hx if hx is None else _reorder(hx, sorted_indices)
-        out, last_state = self._run_layers(tokens, state, batch, batch_sizes, None)
-        out_packed = PackedSequence(out, batch_sizes, sorted_indices, unsorted_indices)
-        return out_packed, _reorder(last_state, unsorted_indices)
+        marks = None if resets is None else _packed_marks(resets, packed)
+        out, last_state, cells = self._run_layers(
+            tokens, state, batch, batch_sizes, None, marks, return_cells
+        )
+
+        def pack(data: Tensor) -> PackedSequence:
+            return PackedSequence(data, batch_sizes, sorted_indices, unsorted_indices)
+
+        cells_packed = None if cells is None else pack(cells)
+        return pack(out), _reorder(last_state, unsorted_indices), cells_packed
 
     def _run_padded(
-        self, x: Tensor, hx: tuple[Tensor, ...] | None
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        self,
+        x: Tensor,
+        hx: tuple[Tensor, ...] | None,
+        resets: Tensor | PackedSequence | None,
+        return_cells: bool,
+    ) -> tuple[Tensor, tuple[Tensor, ...], Tensor | None]:
         if x.dim() not in (2, 3):
             raise ValueError(f"input must be 2-D (unbatched) or 3-D (batched), got {x.dim()}-D")
         is_batched = x.dim() == 3
@@ -377,6 +430,10 @@ class Layer(CellModule, nn.RNNBase):
                     raise RuntimeError(
                         f"{name} must be {x.dim()}-D as the input is, got {state.dim()}-D"
                     )
+        marks = None
+        if resets is not None:
+            marks = _checked_marks(resets, x)
+            marks = (marks.transpose(0, 1) if is_batched and self.batch_first else marks).flatten()
         if not is_batched:
             x = x.unsqueeze(1)
             hx = hx and tuple(state.unsqueeze(1) for state in hx)
@@ -387,10 +444,14 @@ class Layer(CellModule, nn.RNNBase):
             raise RuntimeError("input must have at least one timestep, got a sequence of length 0")
 
         padding = ops.Padding(steps, batch, self.batch_first) if is_batched else None
-        out, last_state = self._run_layers(x.flatten(0, 1), hx, batch, None, padding)
+        out, last_state, cells = self._run_layers(
+            x.flatten(0, 1), hx, batch, None, padding, marks, return_cells
+        )
+        if cells is not None and padding is not None:
+            cells = padding.apply(cells)
         if not is_batched:
             last_state = tuple(state.squeeze(1) for state in last_state)
-        return out, last_state
+        return out, last_state, cells
 
     def _run_layers(
         self,
@@ -399,7 +460,10 @@ class Layer(CellModule, nn.RNNBase):
         batch: int,
         batch_sizes: Tensor | None,
         padding: ops.Padding | None,  # of the output
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        marks: Tensor | None,  # bool [N]: resets
+        return_cells: bool,
+    ) -> tuple[Tensor, tuple[Tensor, ...], Tensor | None]:
+        """The output, the last states, and the last layer's cells [N, directions * H] if wanted."""
         weights = self._weights()
         self._check_input(x, weights[0].w_ih)
         sizes = self._cell.state_sizes(self.hidden_size, self._output_size)
@@ -409,11 +473,14 @@ class Layer(CellModule, nn.RNNBase):
             self._check_state(hx, sizes, x, batch)
             states = list(zip(*hx, strict=True))
 
+        is_changed = self._state_changes_at_all(marks)
         last_states = []
+        cells: list[Tensor] = []
         for layer in range(self.num_layers):
             if layer > 0:
                 x = F.dropout(x, self.dropout, self.training)
             outputs = []
+            is_last = layer == self.num_layers - 1
             for direction in range(self._num_directions):
                 k = layer * self._num_directions + direction
                 out, *last_state = self._run_direction(
@@ -422,14 +489,45 @@ class Layer(CellModule, nn.RNNBase):
                     weights[k],
                     batch_sizes,
                     direction == 1,
-                    padding if layer == self.num_layers - 1 else None,
+                    padding if is_last else None,
+                    self._state_changes(x, batch, marks) if is_changed else UNCHANGED,
+                    return_cells and is_last,
                 )
+                if return_cells and is_last:
+                    # Kernels keep the memory in the type that they compute in.
+                    cells.append(last_state.pop().to(out.dtype))
                 outputs.append(out)
                 last_states.append(last_state)
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
         # Stacked even if there is one: users of nn.LSTM call detach_(), which refuses views. The
         # output is none either, being laid out by the op.
-        return x, tuple(torch.stack(parts) for parts in zip(*last_states, strict=True))
+        last = tuple(torch.stack(parts) for parts in zip(*last_states, strict=True))
+        return x, last, torch.cat(cells, dim=-1) if cells else None
+
+    def _state_changes_at_all(self, marks: Tensor | None) -> bool:
+        drops = self.training and self.recurrent_dropout > 0
+        return marks is not None or drops or self.zoneout != 0.0
+
+    def _state_changes(self, x: Tensor, batch: int, marks: Tensor | None) -> StateChanges:
+        """What happens to the state between the steps of one layer and direction.
+
+        Random masks are drawn by torch, so seeds, devices and torch.compile are its affair.
+        """
+        mask = None
+        if self.training and self.recurrent_dropout > 0:
+            mask = F.dropout(x.new_ones(batch, self._output_size), self.recurrent_dropout)
+        zoneout = self.zoneout
+        if not isinstance(zoneout, tuple):
+            zoneout = (zoneout, zoneout if len(self._cell.states) > 1 else 0.0)
+        return StateChanges(marks, mask, *(self._shares_that_stay(x, p) for p in zoneout))
+
+    def _shares_that_stay(self, x: Tensor, p: float) -> Tensor | None:
+        """Zoneout of a state: of every token in training, and what is expected otherwise."""
+        if p == 0:
+            return None
+        if not self.training:
+            return x.new_full((1, self.hidden_size), p)
+        return torch.bernoulli(x.new_full((x.shape[0], self.hidden_size), p))
 
     def _weights(self) -> list[Weights]:
         """The weights of each layer and direction. A parametrised one is computed at each call."""
@@ -448,11 +546,13 @@ class Layer(CellModule, nn.RNNBase):
         batch_sizes: Tensor | None,
         reverse: bool,
         padding: ops.Padding | None,
+        changes: StateChanges,
+        return_cells: bool,
     ) -> tuple[Tensor, ...]:
-        """Return the output, [N, output] or with padding, followed by the last state."""
+        """The output, [N, output] or with padding, the last states, and cells [N, H] if wanted."""
         return ops.sequence(
             self._cell, x, states, weights, batch_sizes, reverse, self.gates, self.angle_gates,
-            padding,
+            padding, changes, return_cells,
         )  # fmt: skip
 
     def _check_input(self, x: Tensor, weight: Tensor) -> None:
@@ -479,6 +579,42 @@ class Layer(CellModule, nn.RNNBase):
                 raise RuntimeError(f"{name} is {state.dtype} but the input is {x.dtype}")
             if state.device != x.device:
                 raise RuntimeError(f"{name} is on {state.device} but the input is on {x.device}")
+
+
+def _checked_marks(resets: object, x: Tensor) -> Tensor:
+    """Resets of padded input, which must be a bool for each token of x [..., features]."""
+    if not isinstance(resets, Tensor):
+        raise TypeError(f"resets must be a tensor as the input is, got {type(resets).__name__}")
+    if resets.dtype != torch.bool:
+        raise ValueError(f"resets must be a bool tensor, got {resets.dtype}")
+    if resets.shape != x.shape[:-1]:
+        raise RuntimeError(
+            f"resets must have shape {tuple(x.shape[:-1])}, a bool for each timestep and row of "
+            f"the input, got {tuple(resets.shape)}"
+        )
+    if resets.device != x.device:
+        raise RuntimeError(f"resets are on {resets.device} but the input is on {x.device}")
+    return resets
+
+
+def _packed_marks(resets: object, packed: PackedSequence) -> Tensor:
+    """Resets of packed input, which must be packed alike."""
+    if not isinstance(resets, PackedSequence):
+        raise TypeError(
+            "resets must be a PackedSequence as the input is, packed with the same lengths, got "
+            f"{type(resets).__name__}"
+        )
+    marks = _checked_marks(resets.data, packed.data)
+    if torch.compiler.is_compiling():
+        return marks  # what follows are data, and so no part of a graph
+    alike = torch.equal(resets.batch_sizes, packed.batch_sizes)
+    order, expected = resets.sorted_indices, packed.sorted_indices
+    # To look at a GPU would be to wait for it.
+    if order is not expected and marks.device.type == "cpu":
+        alike &= order is not None and expected is not None and torch.equal(order, expected)
+    if not alike:
+        raise RuntimeError("resets must be packed with the same lengths as the input")
+    return marks
 
 
 def _reorder(states: tuple[Tensor, ...], indices: Tensor | None) -> tuple[Tensor, ...]:

@@ -29,6 +29,9 @@ _LSTM_OPTIONS = (
     "proj_size",
 )
 
+# Those that rotcell.LSTM has besides; its forget_bias is in the weights.
+_OWN_OPTIONS = ("gates", "recurrent_dropout", "zoneout")
+
 _NO_LSTM = "not the state_dict of an nn.LSTM"
 
 AnyRotLSTM = TypeVar("AnyRotLSTM", bound="RotLSTM")
@@ -47,7 +50,7 @@ def from_lstm(
     if isinstance(lstm, nn.LSTM) or (isinstance(lstm, Layer) and lstm._cell is CELLS["lstm"]):
         options = {name: getattr(lstm, name) for name in _LSTM_OPTIONS}
         if isinstance(lstm, Layer):
-            options["gates"] = lstm.gates
+            options |= {name: getattr(lstm, name) for name in _OWN_OPTIONS}
         weights = {name: getattr(lstm, name) for names in weight_names(lstm) for name in names}
     elif isinstance(lstm, Mapping):
         options = _options_from_state_dict(lstm)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, fx, nn
@@ -22,26 +22,61 @@ class _LSTMLayer(Layer):
 
     @overload
     def forward(
-        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
+        self,
+        input: Tensor,
+        hx: tuple[Tensor, Tensor] | None = None,
+        *,
+        resets: Tensor | None = None,
+        return_cells: Literal[False] = False,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]: ...
 
     @overload
     def forward(
-        self, input: PackedSequence, hx: tuple[Tensor, Tensor] | None = None
+        self,
+        input: PackedSequence,
+        hx: tuple[Tensor, Tensor] | None = None,
+        *,
+        resets: PackedSequence | None = None,
+        return_cells: Literal[False] = False,
     ) -> tuple[PackedSequence, tuple[Tensor, Tensor]]: ...
 
+    @overload
     def forward(
-        self, input: Tensor | PackedSequence, hx: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
+        self,
+        input: Tensor,
+        hx: tuple[Tensor, Tensor] | None = None,
+        *,
+        resets: Tensor | None = None,
+        return_cells: Literal[True],
+    ) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor]: ...
+
+    @overload
+    def forward(
+        self,
+        input: PackedSequence,
+        hx: tuple[Tensor, Tensor] | None = None,
+        *,
+        resets: PackedSequence | None = None,
+        return_cells: Literal[True],
+    ) -> tuple[PackedSequence, tuple[Tensor, Tensor], PackedSequence]: ...
+
+    def forward(
+        self,
+        input: Tensor | PackedSequence,
+        hx: tuple[Tensor, Tensor] | None = None,
+        *,
+        resets: Tensor | PackedSequence | None = None,
+        return_cells: bool = False,
+    ) -> Any:
         """Run the layers over a sequence; shapes are with the class."""
         if isinstance(input, fx.Proxy):
-            return self._in_fx_graph(input, hx)
+            return self._in_fx_graph(input, hx, resets=resets, return_cells=return_cells)
         if hx is not None and (isinstance(hx, Tensor) or len(hx) != 2):
             # nn.LSTM raises these two types as well.
             error = IndexError if len(hx) < 2 else RuntimeError
             raise error(f"hx must be a pair (h_0, c_0), got {len(hx)} in a {type(hx).__name__}")
-        output, (h_n, c_n) = self._run(input, hx)
-        return output, (h_n, c_n)
+        output, (h_n, c_n), cells = self._run(input, hx, resets, return_cells)
+        return (output, (h_n, c_n), cells) if return_cells else (output, (h_n, c_n))
 
     def get_expected_cell_size(
         self, input: Tensor, batch_sizes: Tensor | None
@@ -55,20 +90,30 @@ class _GRULayer(Layer):
     """A layer whose state is its output."""
 
     @overload
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
+    def forward(
+        self, input: Tensor, hx: Tensor | None = None, *, resets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]: ...
 
     @overload
     def forward(
-        self, input: PackedSequence, hx: Tensor | None = None
+        self,
+        input: PackedSequence,
+        hx: Tensor | None = None,
+        *,
+        resets: PackedSequence | None = None,
     ) -> tuple[PackedSequence, Tensor]: ...
 
     def forward(
-        self, input: Tensor | PackedSequence, hx: Tensor | None = None
+        self,
+        input: Tensor | PackedSequence,
+        hx: Tensor | None = None,
+        *,
+        resets: Tensor | PackedSequence | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """Run the layers over a sequence; shapes are with the class."""
         if isinstance(input, fx.Proxy):
-            return self._in_fx_graph(input, hx)
-        output, (h_n,) = self._run(input, None if hx is None else (hx,))
+            return self._in_fx_graph(input, hx, resets=resets)
+        output, (h_n,), _ = self._run(input, None if hx is None else (hx,), resets)
         return output, h_n
 
 
@@ -106,14 +151,25 @@ class RotLSTM(_LSTMLayer):
         rotation_bias: added to the angles' rows of `bias_ih` at initialisation. At 0 the angles
             start around pi; a negative value lets them start smaller.
         forget_bias: added to the forget gate's rows of `bias_ih` at initialisation.
+        recurrent_dropout: probability of dropping elements of h where it enters the products of the
+            next step, in training: one mask for a whole sequence, layer and direction.
+        zoneout: probability, at every step, of a unit to keep what it held, in training: of both h
+            and c, or a pair, of each. Out of training the expected mixture of old and new is taken.
+            Not with a projection.
 
     Shape:
         - input: ``[T, B, input_size]``, ``[B, T, input_size]`` if `batch_first`, unbatched
           ``[T, input_size]``, or a PackedSequence.
         - hx: ``(h_0, c_0)``, ``[num_layers * D, B, P]`` and ``[num_layers * D, B, H]`` (no B if
           unbatched). Zeros if not given.
+        - resets: bool ``[T, B]``, ``[B, T]`` if `batch_first`, ``[T]`` if unbatched, or, if the
+          input is packed, a PackedSequence of the same lengths. Where it is true a new sequence
+          begins: the state before that step is zero, in every layer. The reverse direction does
+          not carry anything over that border either.
         - output: as the input, with ``D * P`` features; packed if the input is.
         - ``(h_n, c_n)``: shaped like ``(h_0, c_0)``.
+        - cells, with ``return_cells=True`` and after the states: c of every step of the last layer,
+          laid out as the output, with ``D * H`` features.
 
     Parameters, for layer k (and again with the suffix ``_reverse``), rows in the order i, f, g, o,
     rot, so that the first 4H are those of nn.LSTM:
@@ -150,10 +206,13 @@ class RotLSTM(_LSTMLayer):
         angle_gates: str = "sigmoid",
         rotation_bias: float = 0.0,
         forget_bias: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        zoneout: float | tuple[float, float] = 0.0,
     ) -> None:
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             proj_size, device, dtype, gates, angle_gates, rotation_bias, forget_bias,
+            recurrent_dropout, zoneout,
         )  # fmt: skip
 
     @classmethod
@@ -228,11 +287,20 @@ class RotGRU(_GRULayer):
         angle_gates: what squashes the angles, likewise.
         rotation_bias: added to the angles' rows of `bias_ih` at initialisation. At 0 the angles
             start around pi; a negative value lets them start smaller.
+        recurrent_dropout: probability of dropping elements of h where it enters the products of the
+            next step, in training: one mask for a whole sequence, layer and direction. What z
+            carries over from h is not dropped.
+        zoneout: probability, at every step, of a unit to keep what it held, in training. Out
+            of it the expected mixture of old and new is taken.
 
     Shape:
         - input: ``[T, B, input_size]``, ``[B, T, input_size]`` if `batch_first`, unbatched
           ``[T, input_size]``, or a PackedSequence.
         - hx: ``h_0``, ``[num_layers * D, B, H]`` (no B if unbatched). Zeros if not given.
+        - resets: bool ``[T, B]``, ``[B, T]`` if `batch_first`, ``[T]`` if unbatched, or, if the
+          input is packed, a PackedSequence of the same lengths. Where it is true a new sequence
+          begins: the state before that step is zero, in every layer. The reverse direction does
+          not carry anything over that border either.
         - output: as the input, with ``D * H`` features; packed if the input is.
         - ``h_n``: shaped like ``h_0``.
 
@@ -268,12 +336,15 @@ class RotGRU(_GRULayer):
         gates: str = "sigmoid",
         angle_gates: str = "sigmoid",
         rotation_bias: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        zoneout: float = 0.0,
         proj_size: None = None,
     ) -> None:
         _refuse_projection(proj_size)
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0,
-            device, dtype, gates, angle_gates, rotation_bias,
+            device, dtype, gates, angle_gates, rotation_bias, recurrent_dropout=recurrent_dropout,
+            zoneout=zoneout,
         )  # fmt: skip
 
 
@@ -298,14 +369,25 @@ class LSTM(_LSTMLayer):
         gates: what squashes the gates i, f and o: ``"sigmoid"``, or ``"hard_sigmoid"``,
             ``clip(0.2 a + 0.5, 0, 1)``, which Keras had before 2.3.
         forget_bias: added to the forget gate's rows of `bias_ih` at initialisation.
+        recurrent_dropout: probability of dropping elements of h where it enters the products of the
+            next step, in training: one mask for a whole sequence, layer and direction.
+        zoneout: probability, at every step, of a unit to keep what it held, in training: of both h
+            and c, or a pair, of each. Out of training the expected mixture of old and new is taken.
+            Not with a projection.
 
     Shape:
         - input: ``[T, B, input_size]``, ``[B, T, input_size]`` if `batch_first`, unbatched
           ``[T, input_size]``, or a PackedSequence.
         - hx: ``(h_0, c_0)``, ``[num_layers * D, B, P]`` and ``[num_layers * D, B, H]`` (no B if
           unbatched). Zeros if not given.
+        - resets: bool ``[T, B]``, ``[B, T]`` if `batch_first`, ``[T]`` if unbatched, or, if the
+          input is packed, a PackedSequence of the same lengths. Where it is true a new sequence
+          begins: the state before that step is zero, in every layer. The reverse direction does
+          not carry anything over that border either.
         - output: as the input, with ``D * P`` features; packed if the input is.
         - ``(h_n, c_n)``: shaped like ``(h_0, c_0)``.
+        - cells, with ``return_cells=True`` and after the states: c of every step of the last layer,
+          laid out as the output, with ``D * H`` features.
 
     Parameters, for layer k (and again with the suffix ``_reverse``), rows in the order i, f, g, o:
 
@@ -341,10 +423,13 @@ class LSTM(_LSTMLayer):
         *,
         gates: str = "sigmoid",
         forget_bias: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        zoneout: float | tuple[float, float] = 0.0,
     ) -> None:
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             proj_size, device, dtype, gates, forget_bias=forget_bias,
+            recurrent_dropout=recurrent_dropout, zoneout=zoneout,
         )  # fmt: skip
 
 
@@ -371,11 +456,20 @@ class ClassicGRU(_GRULayer):
         dtype: number type of the parameters.
         gates: what squashes the gates r and z: ``"sigmoid"``, or ``"hard_sigmoid"``,
             ``clip(0.2 a + 0.5, 0, 1)``, which Keras had before 2.3.
+        recurrent_dropout: probability of dropping elements of h where it enters the products of the
+            next step, in training: one mask for a whole sequence, layer and direction. What z
+            carries over from h is not dropped.
+        zoneout: probability, at every step, of a unit to keep what it held, in training. Out
+            of it the expected mixture of old and new is taken.
 
     Shape:
         - input: ``[T, B, input_size]``, ``[B, T, input_size]`` if `batch_first`, unbatched
           ``[T, input_size]``, or a PackedSequence.
         - hx: ``h_0``, ``[num_layers * D, B, H]`` (no B if unbatched). Zeros if not given.
+        - resets: bool ``[T, B]``, ``[B, T]`` if `batch_first`, ``[T]`` if unbatched, or, if the
+          input is packed, a PackedSequence of the same lengths. Where it is true a new sequence
+          begins: the state before that step is zero, in every layer. The reverse direction does
+          not carry anything over that border either.
         - output: as the input, with ``D * H`` features; packed if the input is.
         - ``h_n``: shaped like ``h_0``.
 
@@ -408,10 +502,12 @@ class ClassicGRU(_GRULayer):
         dtype: torch.dtype | None = None,
         *,
         gates: str = "sigmoid",
+        recurrent_dropout: float = 0.0,
+        zoneout: float = 0.0,
         proj_size: None = None,
     ) -> None:
         _refuse_projection(proj_size)
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0,
-            device, dtype, gates,
+            device, dtype, gates, recurrent_dropout=recurrent_dropout, zoneout=zoneout,
         )  # fmt: skip

@@ -25,11 +25,15 @@ from torch.autograd import forward_ad
 from torch.utils import flop_counter
 
 from . import _libraries
-from .reference import CELLS, GATE_FUNCTIONS, Cell, Weights
+from .reference import CELLS, GATE_FUNCTIONS, UNCHANGED, Cell, StateChanges, Weights
 
 __all__ = ["Padding", "sequence", "use_reference"]
 
 _libraries.load()
+
+#: Of each op: torch handles every argument of a call, used or not, so what few calls use is left to
+#: the second.
+OVERLOADS = ("default", "extended")
 
 #: The ops know gate functions by number.
 _FUNCTION_NUMBERS = {name: number for number, name in enumerate(GATE_FUNCTIONS)}
@@ -97,43 +101,52 @@ def sequence(
     gates: str = "sigmoid",
     angle_gates: str = "sigmoid",
     padding: Padding | None = None,
+    changes: StateChanges = UNCHANGED,
+    return_cells: bool = False,
 ) -> tuple[Tensor, ...]:
     """Run a sequence through one direction of one layer: see `reference.Cell.sequence`.
 
-    With `padding` the output is laid out by it.
+    With `padding` the output is laid out by it. Cells are ``[N, H]``, in the number type that the
+    kernel computes in.
     """
     ops = _OPS[cell.name]
     device = x.device
     tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
     if device.type != "meta" and torch.is_autocast_enabled(device.type):
         tensors = _autocast(tensors, torch.get_autocast_dtype(device.type))
+        if changes is not UNCHANGED:
+            changes = StateChanges(*_autocast(changes, torch.get_autocast_dtype(device.type)))
     options = (reverse, gates, angle_gates)
     if _needs_reference(cell, device, tensors):
-        return _by_reference(ops, tensors, batch_sizes, options, padding)
+        return _by_reference(ops, tensors, batch_sizes, options, padding, changes, return_cells)
     arguments = (
         *tensors, batch_sizes, reverse, _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates],
     )  # fmt: skip
+    is_plain = changes is UNCHANGED and not return_cells
+    extras = () if is_plain else ops.extras(changes, return_cells)
     needs_gradient = torch.is_grad_enabled() and any(
         t is not None and t.requires_grad for t in tensors
     )
     compiling = torch.compiler.is_compiling()
     if compiling or torch._C._is_tracing():
         # A trace is for any run, with or without gradients, so it saves nothing for them.
-        out, *rest = ops.forward(*arguments, compiling and needs_gradient)
-        return (out if padding is None else padding.apply(out)), *rest[: ops.num_states]
+        forward = ops.forward[bool(extras)]
+        out, *rest = forward(*arguments, compiling and needs_gradient, *extras)
+        return (out if padding is None else padding.apply(out)), *ops.results(rest, return_cells)
     # The ops are differentiable by themselves, but at every call that takes the dispatcher another
     # way round through Python: below its autograd there is nothing but the kernel.
     try:
         if needs_gradient:
-            results: tuple[Tensor, ...] = ops.differentiable(padding, *arguments)
+            results: tuple[Tensor, ...] = ops.differentiable(padding, extras, *arguments)
             return results
         with torch._C._AutoDispatchBelowAutograd():
-            out, *rest = ops.forward(*arguments, False)
-            return (out if padding is None else padding.take(out)), *rest[: ops.num_states]
+            out, *rest = ops.forward[bool(extras)](*arguments, False, *extras)
+            kept = rest[: ops.num_states] if is_plain else ops.results(rest, return_cells)
+            return (out if padding is None else padding.take(out)), *kept
     except RuntimeError:
         if not _is_given_up(cell.name, device, tensors[0].dtype):
             raise
-    return _by_reference(ops, tensors, batch_sizes, options, padding)
+    return _by_reference(ops, tensors, batch_sizes, options, padding, changes, return_cells)
 
 
 def _by_reference(
@@ -142,8 +155,10 @@ def _by_reference(
     batch_sizes: Tensor | None,
     options: tuple[bool, str, str],
     padding: Padding | None,
+    changes: StateChanges,
+    return_cells: bool,
 ) -> tuple[Tensor, ...]:
-    found = ops.cell.sequence(*ops.split(tensors), batch_sizes, *options)
+    found = ops.cell.sequence(*ops.split(tensors), batch_sizes, *options, changes, return_cells)
     return found if padding is None else (padding.apply(found[0]), *found[1:])
 
 
@@ -156,6 +171,7 @@ def sequence_with_saved(
     reverse: bool,
     gates: str,
     angle_gates: str,
+    changes: StateChanges = UNCHANGED,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]] | None:
     """As `sequence`, without gradients, and with what the kernel saves for backward.
 
@@ -166,11 +182,15 @@ def sequence_with_saved(
     tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
     if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
         tensors = _autocast(tensors, torch.get_autocast_dtype(x.device.type))
+        if changes is not UNCHANGED:
+            changes = StateChanges(*_autocast(changes, torch.get_autocast_dtype(x.device.type)))
     if _needs_reference(cell, x.device, tensors):
         return None
     functions = _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates]
     with torch._C._AutoDispatchBelowAutograd():
-        results = ops.forward(*tensors, batch_sizes, reverse, *functions, True)
+        extras = ops.extras(changes, False)
+        forward = ops.forward[bool(extras)]
+        results = forward(*tensors, batch_sizes, reverse, *functions, True, *extras)
     return results[: ops.num_results], results[ops.num_results :]
 
 
@@ -281,11 +301,12 @@ class _Ops(NamedTuple):
     """A cell's ops, and what of their arguments depends on the cell."""
 
     cell: Cell
-    #: The one overload of each op: to look for it at every call takes its time.
-    forward: Any
-    backward: Any
-    #: The forward op as a torch.autograd.Function: takes a padding and the op's arguments but
-    #: `save`, returns output and states.
+    #: The overloads of each op, without and with what `extras` gives: to look for one at every
+    #: call takes its time.
+    forward: tuple[Any, Any]
+    backward: tuple[Any, Any]
+    #: The forward op as a torch.autograd.Function: takes a padding, what `extras` gives and the
+    #: op's arguments before `save`, returns output and states, and the cells if asked for.
     differentiable: Callable[..., Any]
     num_states: int
     num_weights: int
@@ -296,20 +317,41 @@ class _Ops(NamedTuple):
         first_weight = 1 + self.num_states
         return tensors[0], tensors[1:first_weight], Weights(*tensors[first_weight:])
 
+    @property
+    def num_changes(self) -> int:
+        """How many of the tensors of `StateChanges` the ops take: zoneout for each state."""
+        return 2 + self.num_states
+
+    def extras(self, changes: StateChanges, return_cells: bool) -> tuple[Any, ...]:
+        """What the extended overload of the forward op takes after `save`; empty if nothing."""
+        if not return_cells and all(change is None for change in changes):
+            return ()
+        has_cells = self.num_states > 1
+        return *changes[: self.num_changes], *([return_cells] if has_cells else [])
+
+    def results(self, found: Sequence[Tensor], return_cells: bool) -> Sequence[Tensor]:
+        """Of the op's results after the output: the states, and the cells if they are wanted."""
+        return (*found[: self.num_states], found[-1]) if return_cells else found[: self.num_states]
+
 
 def _register(cell: Cell) -> _Ops:
     """Tell torch what it must know of a cell's ops."""
     name = f"rotcell::{cell.name}"
-    forward_op = getattr(torch.ops.rotcell, cell.name).default
-    backward_op = getattr(torch.ops.rotcell, f"{cell.name}_backward").default
+    forward_ops, backward_ops = (
+        tuple(getattr(getattr(torch.ops.rotcell, op), overload) for overload in OVERLOADS)
+        for op in (cell.name, f"{cell.name}_backward")
+    )
     num_states = len(cell.states)
     num_weights = len(Weights._fields) - (0 if cell.can_project else 1)
     num_results = 1 + num_states  # output, last states; saved tensors come after them
     num_tensors = 1 + num_states + num_weights
+    num_changes = 2 + num_states  # zoneout for each state
+    has_cells = num_states > 1
 
     def keep(
         ctx: Any,
         inputs: Sequence[Any],
+        extras: Sequence[Any],
         results: Sequence[Tensor],
         save: bool,
         padding: Padding | None = None,
@@ -318,72 +360,95 @@ def _register(cell: Cell) -> _Ops:
         ctx.set_materialize_grads(False)
         batch_sizes, *ctx.options = inputs[num_tensors : num_tensors + 4]
         saved = results[num_results:]
-        ctx.save, ctx.num_saved, ctx.padding = save, len(saved), padding
-        ctx.save_for_backward(batch_sizes, results[0], *saved, *inputs[:num_tensors])
+        ctx.save, ctx.padding = save, padding
+        #: Whether the cells are a result, if there are extras at all.
+        ctx.extras = any(extras[num_changes:]) if extras else None
+        changes = extras[:num_changes]
+        ctx.save_for_backward(*inputs[:num_tensors], batch_sizes, results[0], *saved, *changes)
 
     def differentiate(
         ctx: Any, grads: Sequence[Tensor | None], needed: Sequence[bool]
     ) -> tuple[Tensor | None, ...]:
-        """Gradients of the op's tensors, given those of its output and last states."""
-        batch_sizes, out, *rest = ctx.saved_tensors
-        saved, tensors = rest[: ctx.num_saved], rest[ctx.num_saved :]
+        """Gradients of the op's tensors, given those of its output, last states, returned cells."""
+        kept = ctx.saved_tensors
+        tensors, (batch_sizes, out, *saved) = kept[:num_tensors], kept[num_tensors:]
+        returns_cells = ctx.extras
+        changes: list[Tensor | None] = []
+        if returns_cells is not None:
+            saved, changes = saved[:-num_changes], saved[-num_changes:]
         needed = needed[:num_tensors]
         if ctx.padding is not None:
             out = ctx.padding.undo(out)
             if grads[0] is not None:
                 grads = (ctx.padding.undo(grads[0]), *grads[1:])
+
+        def reference_gradients() -> tuple[Tensor | None, ...]:
+            return _reference_gradients(
+                ops, tensors, batch_sizes, ctx.options, StateChanges(*changes), bool(returns_cells),
+                grads, needed,
+            )  # fmt: skip
+
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             # create_graph=True: the gradients will themselves be differentiated.
-            return _reference_gradients(ops, tensors, batch_sizes, ctx.options, grads, needed)
+            return reference_gradients()
         if not ctx.save:
             with torch._C._AutoDispatchBelowAutograd():
-                saved = forward_op(*tensors, batch_sizes, *ctx.options, True)[num_results:]
+                extras = ops.extras(StateChanges(*changes), False)
+                forward = forward_ops[bool(extras)]
+                saved = forward(*tensors, batch_sizes, *ctx.options, True, *extras)[num_results:]
         try:
             return _kernel_gradients(
-                ops, grads, tensors, batch_sizes, ctx.options, out, saved, needed
+                ops, grads, tensors, batch_sizes, ctx.options, out, saved, needed, changes
             )
         except RuntimeError:
             if torch.compiler.is_compiling() or not _is_given_up(cell.name, out.device, out.dtype):
                 raise
         with torch.enable_grad():
-            found = _reference_gradients(ops, tensors, batch_sizes, ctx.options, grads, needed)
+            found = reference_gradients()
         return tuple(None if g is None else g.detach() for g in found)
 
     class SequenceFunction(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, padding: Padding | None, *arguments: Any) -> tuple[Tensor, ...]:
+        def forward(
+            ctx: Any, padding: Padding | None, extras: Sequence[Any], *arguments: Any
+        ) -> tuple[Tensor, ...]:
             with torch._C._AutoDispatchBelowAutograd():
-                out, *rest = forward_op(*arguments, True)
+                out, *rest = forward_ops[bool(extras)](*arguments, True, *extras)
                 if padding is not None:
                     out = padding.take(out)
-            keep(ctx, arguments, (out, *rest), save=True, padding=padding)
-            return out, *rest[:num_states]
+            keep(ctx, arguments, extras, (out, *rest), save=True, padding=padding)
+            return out, *(ops.results(rest, ctx.extras) if extras else rest[:num_states])
 
         @staticmethod
         def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-            return (None, *differentiate(ctx, grads, ctx.needs_input_grad[1:]), *[None] * 4)
+            return (None, None, *differentiate(ctx, grads, ctx.needs_input_grad[2:]), *[None] * 4)
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        keep(ctx, inputs, output, save=inputs[-1])
-        ctx.mark_non_differentiable(*output[num_results:])
+        save, *extras = inputs[num_tensors + 4 :]
+        keep(ctx, inputs, extras, output, save=save)
+        saved = output[num_results:]
+        ctx.mark_non_differentiable(*(saved[:-1] if ctx.extras else saved))
 
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        found = differentiate(ctx, grads[:num_results], ctx.needs_input_grad)
-        return (*found, None, None, None, None, None)
+        cells = grads[-1:] if ctx.extras else ()
+        found = differentiate(ctx, (*grads[:num_results], *cells), ctx.needs_input_grad)
+        return (*found, *[None] * (5 if ctx.extras is None else 5 + num_changes + has_cells))
 
     def refuse(ctx: Any, *grads: Tensor | None) -> Any:
         raise RuntimeError(
             f"{name}_backward is not differentiable: differentiate {name} twice instead"
         )
 
-    torch.library.register_autograd(name, backward, setup_context=setup_context)
-    torch.library.register_autograd(f"{name}_backward", refuse)
-    torch.library.register_fake(name, _fake_forward(cell))
-    torch.library.register_fake(f"{name}_backward", _fake_backward(cell))
-    _register_flops(cell, forward_op, backward_op)
+    for forward_op, backward_op in zip(forward_ops, backward_ops, strict=True):
+        torch.library.register_autograd(forward_op, backward, setup_context=setup_context)
+        torch.library.register_autograd(backward_op, refuse)
+        torch.library.register_fake(forward_op, _fake_forward(cell, forward_op))
+        torch.library.register_fake(backward_op, _fake_backward(cell))
+    _register_flops(cell, forward_ops[0], backward_ops[0])
     ops = _Ops(
-        cell, forward_op, backward_op, SequenceFunction.apply, num_states, num_weights, num_results
-    )
+        cell, forward_ops, backward_ops, SequenceFunction.apply, num_states, num_weights,
+        num_results,
+    )  # fmt: skip
     return ops
 
 
@@ -396,14 +461,19 @@ def _kernel_gradients(
     out: Tensor,
     saved: Sequence[Tensor],
     needed: Sequence[bool],
+    changes: Sequence[Tensor | None] = (),
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of the tensors that need them, given those of output and last states."""
+    """Gradients of the tensors that need them, given those of output, last states and cells."""
+    extras: tuple[Tensor | None, ...] = ()
+    if changes:
+        cells = grads[ops.num_results :] or (None,)  # that of the cells, if they were returned
+        extras = (*changes, *(cells if ops.num_states > 1 else ()))
     first_bias = 1 + ops.num_states + Weights._fields.index("b_ih")
     without_biases = (*tensors[:first_bias], *tensors[first_bias + 2 :])
     with torch._C._AutoDispatchBelowAutograd():
-        found = ops.backward(
-            *grads, *without_biases, batch_sizes, *options, out, *saved,
-            needed[0], any(needed[1 + ops.num_states :]),
+        found = ops.backward[bool(extras)](
+            *grads[: ops.num_results], *without_biases, batch_sizes, *options, out, *saved,
+            needed[0], any(needed[1 + ops.num_states :]), *extras,
         )  # fmt: skip
     *before, bias = found[: first_bias + 1]
     # The biases have the same gradient, but a tensor each: it may become their .grad.
@@ -416,6 +486,8 @@ def _reference_gradients(
     tensors: Sequence[Tensor | None],
     batch_sizes: Tensor | None,
     options: Sequence[Any],
+    changes: StateChanges,
+    return_cells: bool,
     grads: Sequence[Tensor | None],
     needed: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
@@ -429,6 +501,8 @@ def _reference_gradients(
         reverse,
         _FUNCTION_NAMES[gates],
         _FUNCTION_NAMES[angle_gates],
+        changes,
+        return_cells,
     )
     reached = [(o, g) for o, g in zip(outputs, grads, strict=True) if g is not None]
     targets = [v for v, n in zip(views, needed, strict=True) if n and v is not None]
@@ -446,11 +520,21 @@ def _reference_gradients(
     return tuple(next(found) if n else None for n in needed)
 
 
-def _fake_forward(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
-    num_states = len(cell.states)
+def _positions_of_needs(cell: Cell) -> slice:
+    """Where a backward op's arguments tell which gradients are needed."""
+    schema = getattr(torch.ops.rotcell, f"{cell.name}_backward").default._schema
+    names = [a.name for a in schema.arguments]
+    return slice(names.index("needs_grad_x"), names.index("needs_grad_weights") + 1)
 
-    def fake(x: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-        states, w_hh, save = rest[:num_states], rest[num_states + 1], rest[-1]
+
+def _fake_forward(cell: Cell, op: Any) -> Callable[..., tuple[Tensor, ...]]:
+    num_states = len(cell.states)
+    names = [a.name for a in op._schema.arguments]
+
+    def fake(*arguments: Any) -> tuple[Tensor, ...]:
+        x, *rest = arguments
+        states, w_hh, save = rest[:num_states], rest[num_states + 1], arguments[names.index("save")]
+        keep_cells = save or (names[-1] == "return_cells" and arguments[-1])
         tokens = x.shape[0]
         # Gates and, of each state but the output, every step's value; in the type of the kernel.
         widths = [w_hh.shape[0], *(s.shape[1] for s in states[1:])]
@@ -459,8 +543,8 @@ def _fake_forward(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
             x.new_empty(tokens, states[0].shape[1]),
             *(s.new_empty(s.shape) for s in states),
             *(
-                x.new_empty((tokens, w) if save else (0,), dtype=torch.float32 if half else x.dtype)
-                for w in widths
+                x.new_empty((tokens, w) if keep else (0,), dtype=torch.float32 if half else x.dtype)
+                for w, keep in zip(widths, (save, keep_cells), strict=False)
             ),
         )
 
@@ -469,11 +553,12 @@ def _fake_forward(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
 
 def _fake_backward(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
     num_states = len(cell.states)
+    needs = _positions_of_needs(cell)
 
     def fake(*arguments: Any) -> tuple[Tensor, ...]:
         x, *rest = arguments[1 + num_states :]
         states, (w_ih, w_hh, w_hr) = rest[:num_states], rest[num_states : num_states + 3]
-        needs_grad_x, needs_grad_weights = arguments[-2:]
+        needs_grad_x, needs_grad_weights = arguments[needs]
         shapes = [w_ih.shape, w_hh.shape, w_hh.shape[:1]]
         if cell.can_project:
             shapes.append((0,) if w_hr is None else w_hr.shape)
@@ -489,6 +574,7 @@ def _fake_backward(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
 def _register_flops(cell: Cell, forward_op: Any, backward_op: Any) -> None:
     """Let torch.utils.flop_counter count the matrix products, as it does those of other ops."""
     num_states = len(cell.states)
+    needs = _positions_of_needs(cell)
 
     def forward(x: Any, *rest: Any, out_shape: Any = None, **_: Any) -> int:
         w_ih, w_hh = rest[num_states : num_states + 2]
@@ -498,7 +584,7 @@ def _register_flops(cell: Cell, forward_op: Any, backward_op: Any) -> None:
     def backward(*arguments: Any, out_shape: Any = None, **_: Any) -> int:
         x, *rest = arguments[1 + num_states :]
         w_ih, w_hh, w_hr = rest[num_states : num_states + 3]
-        needs_grad_x, needs_grad_weights = arguments[-2:]
+        needs_grad_x, needs_grad_weights = arguments[needs]
         # The states' gradients take the products with w_hh and w_hr again; those of the weights
         # take every product again, and that of the input the one with w_ih.
         through_time = _flops(x[0], None, w_hh, w_hr if cell.can_project else None)

@@ -23,10 +23,12 @@ from torch import Tensor
 __all__ = [
     "CELLS",
     "GATE_FUNCTIONS",
+    "UNCHANGED",
     "Cell",
     "Gates",
     "Recurrence",
     "Rotation",
+    "StateChanges",
     "Weights",
     "hard_sigmoid",
     "rotate",
@@ -117,6 +119,11 @@ class Gates:
     from_x: Tensor  # [B, R], W x + b_ih
     w_hh: Tensor
     b_hh: Tensor | None
+    mask: Tensor | None = None  # [B, P], recurrent dropout
+
+    def seen(self, h: Tensor) -> Tensor:
+        """What products see of the old output."""
+        return h if self.mask is None else h * self.mask
 
     def affine(self, memory: Tensor, *gates: str) -> tuple[Tensor, ...]:
         """``W_gate [memory, x] + b_gate`` of gates that are neighbours in the weights."""
@@ -148,7 +155,7 @@ class Recurrence:
 
 
 def _lstm_step(a: Gates, states: Sequence[Tensor], w_hr: Tensor | None) -> tuple[Tensor, ...]:
-    h, c = states
+    h, c = a.seen(states[0]), states[1]
     i, f, g, o = a.affine(h, "i", "f", "g", "o")
     d = a.squash(f) * c + a.squash(i) * torch.tanh(g)
     c = a.turn(d, h)
@@ -160,9 +167,10 @@ def _gru_step(a: Gates, states: Sequence[Tensor], w_hr: Tensor | None) -> tuple[
     # As in the paper the reset acts before the candidate's product (in nn.GRU after it), so the
     # rows "n" of w_hh multiply the rotated memory; and z weighs the new (in nn.GRU the old).
     (h,) = states
-    r, z = (a.squash(gate) for gate in a.affine(h, "r", "z"))
-    d = h * r
-    (n,) = a.affine(a.turn(d, h), "n")
+    m = a.seen(h)
+    r, z = (a.squash(gate) for gate in a.affine(m, "r", "z"))
+    d = m * r
+    (n,) = a.affine(a.turn(d, m), "n")
     return ((1 - z) * h + z * torch.tanh(n),)
 
 
@@ -178,6 +186,56 @@ GRU = Recurrence(
     can_project=False,
     step=_gru_step,
 )
+
+
+# Between the steps
+
+
+class StateChanges(NamedTuple):
+    """What happens to the state between two steps, besides a cell's equations.
+
+    The old state is reset first; products see its output through a mask; and the new state is mixed
+    with what the reset left of the old one.
+    """
+
+    #: bool ``[N]``: at this token a new sequence begins, from zeros. No state crosses the border
+    #: before it, in neither direction.
+    resets: Tensor | None = None
+    #: ``[B, P]``: factors of the old output where it enters a product.
+    recurrent_dropout: Tensor | None = None
+    #: ``[N, H]``, or ``[1, H]`` for all tokens: which share of h stays as it was.
+    zoneout_h: Tensor | None = None
+    #: The same of c.
+    zoneout_c: Tensor | None = None
+
+    def start(
+        self, states: Sequence[Tensor], sizes: Sequence[int], t: int, reverse: bool
+    ) -> Sequence[Tensor]:
+        """The states that step t starts from, of those that the step before left."""
+        marked = t + 1 if reverse else t
+        if self.resets is None or marked == len(sizes):
+            return states
+        marks = self.resets.split_with_sizes(list(sizes))[marked].unsqueeze(-1)
+        rows = len(marks)
+        return [torch.cat([s[:rows].masked_fill(marks, 0), s[rows:]]) for s in states]
+
+    def mix(
+        self, new: Sequence[Tensor], old: Sequence[Tensor], sizes: Sequence[int], t: int
+    ) -> tuple[Tensor, ...]:
+        """The new states of step t, with the share of the old ones that stays."""
+        shares = (self.zoneout_h, self.zoneout_c)
+        mixed = []
+        for n, o, share in zip(new, old, shares, strict=False):
+            if share is None:
+                mixed.append(n)
+            else:
+                s = share if len(share) == 1 else share.split_with_sizes(list(sizes))[t]
+                mixed.append(s * o + (1 - s) * n)
+        return tuple(mixed)
+
+
+#: Nothing happens between the steps.
+UNCHANGED = StateChanges()
 
 
 # Cells
@@ -254,6 +312,7 @@ class Cell:
         weights: Weights,
         gates: str = "sigmoid",
         angle_gates: str = "sigmoid",
+        recurrent_dropout: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         """One timestep.
 
@@ -263,6 +322,7 @@ class Cell:
             weights: see `Weights`; a tuple of the same will do.
             gates: what squashes the gates, one of `GATE_FUNCTIONS`.
             angle_gates: what squashes the angles.
+            recurrent_dropout: ``[B, P]``, factors of the old output where it enters a product.
 
         Returns:
             The new states.
@@ -276,6 +336,7 @@ class Cell:
             F.linear(x, w_ih, b_ih),
             w_hh,
             b_hh,
+            recurrent_dropout,
         )
         return self.recurrence.step(a, states, w_hr)
 
@@ -288,6 +349,8 @@ class Cell:
         reverse: bool = False,
         gates: str = "sigmoid",
         angle_gates: str = "sigmoid",
+        changes: StateChanges = UNCHANGED,
+        return_cells: bool = False,
     ) -> tuple[Tensor, ...]:
         """Run a sequence through one direction of one layer.
 
@@ -300,24 +363,32 @@ class Cell:
             reverse: run from the last timestep to the first; each row starts at its own last token.
             gates: as in `step`.
             angle_gates: as in `step`.
+            changes: what happens to the state between the steps.
+            return_cells: whether to return c of every step, of a cell that has it.
 
         Returns:
-            ``out [N, P]``, and the states after the last step of each row.
+            ``out [N, P]``, the states after the last step of each row, and ``cells [N, H]`` if
+            asked for.
         """
         sizes = _rows_per_step(x, states[0].shape[0], batch_sizes)
         tokens = x.split_with_sizes(sizes)
         outputs = list(tokens)
+        cells = list(tokens)
         states = tuple(states)
         for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
             active = sizes[t]
-            new = self.step(tokens[t], [s[:active] for s in states], weights, gates, angle_gates)
-            outputs[t] = new[0]
+            old = changes.start([s[:active] for s in states], sizes, t, reverse)
+            mask = changes.recurrent_dropout
+            mask = None if mask is None else mask[:active]
+            new = self.step(tokens[t], old, weights, gates, angle_gates, mask)
+            new = changes.mix(new, old, sizes, t)
+            outputs[t], cells[t] = new[0], new[-1]
             # Rows beyond the active ones have ended (forward) or have not begun (reverse).
             states = tuple(
                 torch.cat([n, s[active:]]) if active < s.shape[0] else n
                 for n, s in zip(new, states, strict=True)
             )
-        return torch.cat(outputs), *states
+        return torch.cat(outputs), *states, *([torch.cat(cells)] if return_cells else [])
 
 
 def _rows_per_step(x: Tensor, batch: int, batch_sizes: Tensor | None) -> list[int]:

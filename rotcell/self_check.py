@@ -16,22 +16,22 @@ taken at all: ``stepwise``, or ``stepwise,resident``; ``reference`` means none.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import os
 import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from . import _libraries, ops
 from .info import build_info
-from .reference import CELLS, GATE_FUNCTIONS, Cell, Gates, Weights
+from .reference import CELLS, Cell, Gates, Weights
 
 __all__ = ["PathCheck", "enable", "enabled", "results"]
 
@@ -98,15 +98,20 @@ def tolerance(dtype: torch.dtype) -> float:
 # What is computed
 
 
-@dataclass(frozen=True, eq=False)
 class _RecordingGates(Gates):
     """Gates that keep their preactivations."""
 
-    seen: dict[str, Tensor]
+    @classmethod
+    def of(cls, gates: Gates) -> _RecordingGates:
+        return cls(**{field.name: getattr(gates, field.name) for field in fields(gates)})
+
+    @functools.cached_property
+    def preactivations(self) -> dict[str, Tensor]:
+        return {}
 
     def affine(self, memory: Tensor, *gates: str) -> tuple[Tensor, ...]:
         found = super().affine(memory, *gates)
-        self.seen.update(zip(gates, found, strict=True))
+        self.preactivations.update(zip(gates, found, strict=True))
         return found
 
 
@@ -114,28 +119,21 @@ class _RecordingCell(Cell):
     """A cell whose reference keeps what the kernels save for backward."""
 
     def __init__(self, cell: Cell) -> None:
-        super().__init__(cell.name, cell.recurrence, cell.rotation)
+        super().__init__(cell.name, replace(cell.recurrence, step=self._record), cell.rotation)
+        self._step = cell.recurrence.step
         self._steps: list[tuple[Tensor, ...]] = []
 
-    def step(
-        self,
-        x: Tensor,
-        states: Sequence[Tensor],
-        weights: Weights,
-        gates: str = "sigmoid",
-        angle_gates: str = "sigmoid",
+    def _record(
+        self, gates: Gates, states: Sequence[Tensor], w_hr: Tensor | None
     ) -> tuple[Tensor, ...]:
-        w_ih, w_hh, b_ih, b_hh, w_hr = weights
-        squash, squash_angles = GATE_FUNCTIONS[gates], GATE_FUNCTIONS[angle_gates]
-        hidden_size, from_x = states[-1].shape[-1], F.linear(x, w_ih, b_ih)
-        a = _RecordingGates(self, hidden_size, squash, squash_angles, from_x, w_hh, b_hh, {})
-        new = self.recurrence.step(a, states, w_hr)
+        recording = _RecordingGates.of(gates)
+        new = self._step(recording, states, w_hr)
         functions = {
-            gate: torch.tanh if meaning == "candidate" else squash
+            gate: torch.tanh if meaning == "candidate" else gates.squash
             for gate, meaning in self.recurrence.gates.items()
-        } | dict.fromkeys(self.rotation.gates, squash_angles)
-        activations = torch.cat([functions[gate](a.seen[gate]) for gate in self.gates], dim=-1)
-        self._steps.append((activations, *new[1:]))
+        } | dict.fromkeys(self.rotation.gates, gates.squash_angles)
+        activations = [functions[gate](recording.preactivations[gate]) for gate in self.gates]
+        self._steps.append((torch.cat(activations, dim=-1), *new[1:]))
         return new
 
     def saved(self, reverse: bool) -> list[Tensor]:
@@ -437,8 +435,8 @@ def _make_callback(device_of: Callable[[int], torch.device]) -> Any:
         use = _libraries.CudaPathUse.from_buffer_copy(pointer.contents)
         try:
             error = _check_use(use, device_of(use.device))
-        except Exception as unexpected:  # a warning that is an error, for example
-            error = str(unexpected)
+        except BaseException as unexpected:  # a warning that is an error, or Ctrl-C
+            error = str(unexpected) or repr(unexpected)
         if error is None:
             return None
         _errors.text = ctypes.create_string_buffer(error.encode())  # lives until the next one

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cells/list.h"
+#include "cells/state_changes.h"
 #include "cells/steps.h"
 #include "cpu/barrier.h"
 
@@ -46,7 +47,8 @@ enum class ProductMode {
 // What a kernel keeps of a forward pass.
 enum class Keep {
   kNothing,      // gates and cells are scratch
-  kForBackward,  // gates become the activations, cells the memory of every token
+  kMemory,       // cells become the memory of every token; Layout::kUnits only
+  kForBackward,  // that, and gates become the activations
 };
 
 enum class Projection { kNone, kPresent };
@@ -61,10 +63,39 @@ struct Call {
   GateFunctions functions;
 };
 
+// Which share of a state stays as it was.
+template <class T>
+struct Shares {
+  const T* shares;  // [N, H], or [1, H], the same for all tokens
+  int64_t stride;   // from one token to the next
+
+  ROTCELL_INLINE const T* of(int64_t token) const { return shares + token * stride; }
+};
+
+// What happens to the state between steps, and scratch for it if anything does. Layout::kUnits
+// only.
+template <class T>
+struct Changes {
+  StateChanges what;
+  const bool* marks;    // [N], if resets: a new sequence begins at this token
+  const T* dropout;     // [B, P], if recurrent dropout: factors of what the products see
+  Shares<T> zoneout_h;  // if so
+  Shares<T> zoneout_c;  // if so
+  T* h;                 // [B, P]: what a step starts from
+  T* c;                 // [B, H]: likewise, if the cell has a memory
+  T* seen;  // what products see of h. Forward: [B, P], may be h; backward: [chunk.tokens, P] out
+  // On the way back:
+  T* grad_seen;    // [B, P]
+  T* grad_h_past;  // [B, H], if zoneout of h: gradient of what stayed
+  T* grad_c_past;  // [B, H], if zoneout of c, as for fresh_c
+  T* fresh_c;      // [B, H]: the new memory before it was mixed with the old, again
+};
+
 template <class T>
 struct Forward {
   Call call;
   Chunk chunk;
+  Changes<T> changes;
   const T* weights;     // kByStep: [w_ih, w_hh] packed; kByChunk: w_hh packed; by ranges of units
   const T* w_hh;        // kUnpacked: [G, P]
   const T* projection;  // w_hr packed, if kPresent
@@ -76,7 +107,7 @@ struct Forward {
                         // unless kByStep it holds what x and the biases give
   T* operands;          // [B, H] scratch: what the second product multiplies, if there is one
   T* out;               // [N, P]
-  T* cells;             // kForBackward: [N, H]; otherwise [B, H], the running memory, at first c0
+  T* cells;             // if kept: [N, H]; otherwise [B, H], the running memory, at first c0
   T* unprojected;       // [B, H] scratch, if projected
   T* h_n;               // [B, P]
   T* c_n;               // [B, H]; may be cells if nothing is kept
@@ -92,13 +123,16 @@ constexpr int64_t gradient_width(int64_t inputs, int64_t outputs) {
 enum class WeightGradient { kNotHere, kBySlot };
 enum class InputGradient { kNotHere, kByStep };
 enum class OutputGradient { kZero, kGiven };
+enum class MemoryGradient { kOfLast, kOfEveryStep };
 
 template <class T>
 struct Backward {
   Call call;
   Chunk chunk;  // what to go back through; the chunks behind it are done
+  Changes<T> changes;
   InputGradient input_gradient;
   OutputGradient output_gradient;
+  MemoryGradient memory_gradient;  // Layout::kRows: kOfLast
   WeightGradient weight_gradient;  // Layout::kRows only
   const T* recurrent;   // w_hh packed for the way back, by ranges of units; unless kUnpacked
   const T* w_hh;        // kUnpacked: [G, P]
@@ -111,6 +145,7 @@ struct Backward {
   const T* cells;       // [N, H]
   const T* out;         // [N, P]
   const T* grad_out;    // [N, P], if given
+  const T* grad_cells;  // [N, H], if of every step
   const T* x;           // [N, I], for the weight gradient by slot
   T* grad_h;            // [B, P]: gradient of h after the chunk, becomes that of h before it
   T* grad_c;            // [B, H]: gradient of c, likewise

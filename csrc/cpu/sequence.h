@@ -4,6 +4,8 @@
 #include "cpu/kernels.h"
 #include "cpu/product.h"
 #include "cpu/row_runs.h"
+#include "cpu/row_step.h"
+#include "cpu/state_changes.h"
 #include "cpu/units.h"
 
 namespace rotcell::cpu::ROTCELL_ISA {
@@ -35,27 +37,6 @@ ROTCELL_INLINE void with_gate_function(GateFunction function, const Body& body) 
     body(std::integral_constant<GateFunction, GateFunction::kSigmoid>{});
   }
 }
-
-// The rows of one thread that a step concerns.
-struct RowStep {
-  Step step;
-  int64_t begin, end;   // alive
-  int64_t carried_end;  // [begin, carried_end) went on from the step before; the others begin here
-  int64_t ending;       // [ending, end) end here
-
-  RowStep(const Steps& steps, RowRange rows, int64_t position)
-      : step(step_at(steps, position)),
-        begin(rows.begin),
-        end(rows.clamp(step.rows)),
-        carried_end(rows.clamp(step.carried)),
-        ending(rows.clamp(step.going_on)) {}
-
-  // The row of a state [N, width] that a row starts from; at its first step that of `initial`.
-  template <class T>
-  const T* before(const T* states, const T* initial, int64_t row, int64_t width) const {
-    return row < carried_end ? states + (step.token_before + row) * width : initial + row * width;
-  }
-};
 
 // Copies some columns of rows that are `width` wide.
 template <class T>
@@ -107,6 +88,17 @@ struct RowMaths {
       store_pairs(p.result + v.unit, Cell::template result<Math>(Stage<S>{}, a, h_before, c),
                   v.units);
       if (p.keep == Keep::kForBackward) Row::template store<S>(p.gates, p.hidden, v, a);
+    });
+  }
+
+  // The new memory [H] again, from activations and the old one.
+  __attribute__((noinline)) static void memory_again(const T* gates, const T* c_before,
+                                                     int64_t hidden, UnitRange units, T* c) {
+    for_pairs<T>(units, [&](const PairVector& v) ROTCELL_LAMBDA_INLINE {
+      Gates a;
+      Row::template load<Cell::kStages - 1>(gates, hidden, v, a);
+      const P before = load_pairs(c_before + v.unit, v.units);
+      store_pairs(c + v.unit, Cell::template memory<Math>(a, before), v.units);
     });
   }
 
@@ -178,17 +170,29 @@ struct Sequence {
     const UnitRange units = work.units;
     const bool projected = call.projection == Projection::kPresent;
     const bool by_step = call.products == ProductMode::kByStep;
-    const bool kept = call.keep == Keep::kForBackward;
+    const bool keeps_gates = call.keep == Keep::kForBackward;
+    const bool keeps_cells = call.keep != Keep::kNothing;
+    const bool changed = p.changes.what.any();
     const int64_t inputs = by_step ? call.inputs : 0;
     for (int64_t position = p.chunk.begin; position < p.chunk.end; ++position) {
       const RowStep s(call.steps, work.rows, position);
       const auto gate_row = [&](int64_t row) {
         const int64_t token = s.step.token + row;
-        if (kept) return p.gates + token * G;
+        if (keeps_gates) return p.gates + token * G;
         return p.gates + (by_step ? row : token - p.chunk.first_token) * G;
       };
       T* out = p.out + s.step.token * call.outputs;
       T* hidden_rows = projected ? p.unprojected : out;
+      const auto c_before = [&](int64_t row) {
+        return keeps_cells ? s.before(p.cells, p.c0, row, H) : p.cells + row * H;
+      };
+      const ChangedStep<T> changes(p.changes, call, s, units);
+      if (changed) {
+        changes.enter_h([&](int64_t row) { return s.before(p.out, p.h0, row, call.outputs); },
+                        p.changes.seen);
+        if constexpr (Cell::kHasMemory) changes.enter_c(c_before);
+        wait(call, work);  // the product needs all of h
+      }
       const bool packed = call.products != ProductMode::kUnpacked;
       const T* panels = nullptr;  // of the next run
       if (packed) {
@@ -215,9 +219,12 @@ struct Sequence {
         constexpr int S = decltype(stage)::value;
         for (const RowRun& run : runs_of_product<Cell>(S, H, units)) {
           if constexpr (S == 0) {
-            const T* carried = p.out + s.step.token_before * call.outputs;
-            multiply_rows(carried, call.outputs, s.begin, s.carried_end, run);
-            multiply_rows(p.h0, call.outputs, s.carried_end, s.end, run);
+            // Changed states lie together.
+            const T* carried =
+                changed ? p.changes.seen : p.out + s.step.token_before * call.outputs;
+            const int64_t carried_end = changed ? s.end : s.carried_end;
+            multiply_rows(carried, call.outputs, s.begin, carried_end, run);
+            multiply_rows(p.h0, call.outputs, carried_end, s.end, run);
           } else {
             multiply_rows(p.operands, H, s.begin, s.end, run);
           }
@@ -232,10 +239,13 @@ struct Sequence {
                                          .keep = call.keep,
                                          .gates = gate_row(row),
                                          .result = results + row * H};
-            if constexpr (Cell::kReadsOutput) at.h_before = s.before(p.out, p.h0, row, H);
+            if constexpr (Cell::kReadsOutput) {
+              at.h_before = changed ? (S < kLast ? p.changes.seen : p.changes.h) + row * H
+                                    : s.before(p.out, p.h0, row, H);
+            }
             if constexpr (Cell::kHasMemory) {
-              at.c_before = kept ? s.before(p.cells, p.c0, row, H) : p.cells + row * H;
-              at.c = p.cells + (kept ? s.step.token + row : row) * H;
+              at.c_before = changed ? p.changes.c + row * H : c_before(row);
+              at.c = p.cells + (keeps_cells ? s.step.token + row : row) * H;
             }
             CellRow::template forward<S, function()>(at);
           }
@@ -247,12 +257,18 @@ struct Sequence {
                  Panels<T>{p.projection, H, call.outputs}, Addend<T>{},
                  out + s.begin * call.outputs, call.outputs);
       }
+      if (changed) {
+        changes.mix_h(out);
+        if constexpr (Cell::kHasMemory) {
+          changes.mix_c(p.cells + (keeps_cells ? s.step.token * H : 0));
+        }
+      }
       wait(call, work);  // the next step needs all of h
       const int64_t ending = s.end - s.ending;
       copy_rows(out + s.ending * call.outputs, p.h_n + s.ending * call.outputs, ending,
                 call.outputs, projected ? UnitRange{0, call.outputs} : units);
       if constexpr (Cell::kHasMemory) {
-        const T* cells = p.cells + (kept ? s.step.token + s.ending : s.ending) * H;
+        const T* cells = p.cells + (keeps_cells ? s.step.token + s.ending : s.ending) * H;
         copy_rows(cells, p.c_n + s.ending * H, ending, H, units);
       }
     }
@@ -266,7 +282,12 @@ struct Sequence {
     const UnitRange units = work.units;
     const bool projected = call.projection == Projection::kPresent;
     const int64_t columns = projected ? outputs : units.end - units.begin;
-    const bool adds_grad_out = p.output_gradient == OutputGradient::kGiven && !projected;
+    const bool changed = p.changes.what.any(), zoneout_c = p.changes.what.zoneout_c;
+    // Otherwise it is added before.
+    const bool adds_grad_out =
+        p.output_gradient == OutputGradient::kGiven && !projected && !p.changes.what.zoneout_h;
+    // Of what the first product saw.
+    T* grad_seen = changed ? p.changes.grad_seen : p.grad_h;
     for (int64_t position = p.chunk.end - 1; position >= p.chunk.begin; --position) {
       const RowStep s(call.steps, work.rows, position);
       const int64_t count = s.end - s.begin, token = s.step.token;
@@ -276,6 +297,21 @@ struct Sequence {
       const auto grad_rows = [&](const RowRun& run) {
         return Rows<T>{grad_gates + s.begin * G + run.first, G, run.rows};
       };
+      T* seen = nullptr;  // [B, P]
+      if (changed) seen = p.changes.seen + (token - p.chunk.first_token) * outputs;
+      const ChangedStep<T> changes(p.changes, call, s, units);
+      if constexpr (Cell::kHasMemory) {
+        if (p.memory_gradient == MemoryGradient::kOfEveryStep) add_grad_cells(p, s, units);
+      }
+      if (changed) {
+        changes.enter_h([&](int64_t row) { return s.before(p.out, p.h0, row, outputs); }, seen);
+        changes.split_h(p.grad_h, p.output_gradient, p.grad_out);
+        if constexpr (Cell::kReadsOutput && Cell::kStages > 1) changes.clear_grad_seen();
+        if constexpr (Cell::kHasMemory) {
+          changes.enter_c([&](int64_t row) { return s.before(p.cells, p.c0, row, H); });
+          changes.split_c(p.grad_c);
+        }
+      }
       if (projected) project_back(p, s);
       for_stages_back<Cell>([&](auto stage) {
         constexpr int S = decltype(stage)::value;
@@ -298,20 +334,26 @@ struct Sequence {
               at.grad_result = at.result = operands + row * H;
             }
             if constexpr (Cell::kReadsOutput) {
-              at.h_before = s.before(p.out, p.h0, row, H);
-              at.grad_h = p.grad_h + row * H;
+              at.h_before = changed ? (S < kLast ? seen : p.changes.h) + row * H
+                                    : s.before(p.out, p.h0, row, H);
+              at.grad_h = (S < kLast ? grad_seen : p.grad_h) + row * H;
             }
             if constexpr (Cell::kHasMemory) {
-              at.c_before = s.before(p.cells, p.c0, row, H);
+              at.c_before = changed ? p.changes.c + row * H : s.before(p.cells, p.c0, row, H);
               at.c = p.cells + (token + row) * H;
               at.grad_c = p.grad_c + row * H;
+              if (zoneout_c) {
+                T* fresh = p.changes.fresh_c + row * H;
+                CellRow::memory_again(at.gates, at.c_before, H, units, fresh);
+                at.c = fresh;
+              }
             }
             CellRow::template backward<S, function()>(at);
           }
         });
         wait(call, work);  // what a product saw of a unit went into gates of all units
         const int64_t width = S == 0 ? outputs : H;
-        T* target = (S == 0 ? p.grad_h : operands) + s.begin * width + units.begin;
+        T* target = (S == 0 ? grad_seen : operands) + s.begin * width + units.begin;
         // To the old output there may be a way past the products, which has been gone already.
         Addend<T> addend =
             S == 0 && Cell::kReadsOutput ? Addend<T>{target, width} : Addend<T>{nullptr, 0};
@@ -331,6 +373,10 @@ struct Sequence {
           addend = {target, width};
         }
       });
+      if (changed) {
+        changes.leave_h(p.grad_h, Cell::kReadsOutput);
+        if constexpr (Cell::kHasMemory) changes.leave_c(p.grad_c);
+      }
       if (p.input_gradient == InputGradient::kByStep) {
         multiply(grad_rows({0, G}), count, Panels<T>{p.w_ih, G, call.inputs}, Addend<T>{},
                  p.grad_x + (token + s.begin) * call.inputs, call.inputs);
@@ -341,6 +387,16 @@ struct Sequence {
  private:
   static void wait(const Call& call, const Work& work) {
     if (!all_units(call.hidden, work.units)) work.barrier->wait();
+  }
+
+  __attribute__((noinline)) static void add_grad_cells(const Backward<T>& p, const RowStep& s,
+                                                       UnitRange units) {
+    const int64_t H = p.call.hidden;
+    for (int64_t row = s.begin; row < s.end; ++row) {
+      const T* given = p.grad_cells + (s.step.token + row) * H;
+      T* grad_c = p.grad_c + row * H;
+      for (int64_t i = units.begin; i < units.end; ++i) grad_c[i] += given[i];
+    }
   }
 
   // Elements of the panels of the products before the S-th, for the way back.

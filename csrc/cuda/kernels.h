@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "cells/list.h"
+#include "cells/state_changes.h"
 #include "cells/steps.h"
 #include "cuda/numbers.h"
 #include "cuda/plan.h"
@@ -19,7 +20,8 @@ namespace rotcell::cuda {
 // What a forward pass leaves for backward.
 enum class Keep {
   kNothing,
-  kForBackward,  // gates become the activations, cells the memory of every token
+  kMemory,       // cells become the memory of every token; the stepwise path only
+  kForBackward,  // that, and gates become the activations
 };
 
 enum class OutputGradient { kZero, kGiven };
@@ -72,6 +74,12 @@ void cooperative(const Request&, const Plan&, const Backward&, Stream);
 // ---- One stage of one step: what is left of it when torch has made the products. R rows are
 // alive.
 
+// Which share of a state stays as it was.
+struct Shares {
+  const void* shares_t;  // T [R, H], or [1, H], the same for all rows
+  int64_t stride;        // from one row to the next
+};
+
 // Where the result of a stage goes.
 enum class ResultIs {
   kOperand,      // of the next stage's product
@@ -86,17 +94,21 @@ struct StageForward {
   GateFunctions functions;
   Keep keep;
   ResultIs result_is;
+  StateChanges changes;          // of the last stage: zoneout
+  Shares zoneout_h, zoneout_c;   // if so; no projection
   const void* preactivations_t;  // T [R, G]: what x, biases and the products so far give
-  const void* h;                 // T [B, H]: the old output, if the cell reads it
-  void* c;        // A [B, H]: the running memory, if the cell has one; new after the last stage
-  void* result;   // T [B, H]; may be h
-  void* out_t;    // T [R, H], if the result is the output
-  void* gates_t;  // A [R, G] if kept; may be preactivations_t
+  const void*
+      h;         // T [B, H]: the old output, as the stage sees it; if the cell reads it, or zoneout
+  void* c;       // A [B, H]: the running memory, if the cell has one; new after the last stage
+  void* result;  // T [B, H]; may be h
+  void* out_t;   // T [R, H], if the result is the output
+  void* gates_t;  // A [R, G] if kept for backward; may be preactivations_t
   void* cells_t;  // A [R, H] if kept and the cell has a memory; written by the last stage
 };
 
 // Whether the result of a stage is wanted again.
 enum class Again { kNo, kYes };
+enum class MemoryGradient { kOfLast, kOfEveryStep };
 
 struct StageBackward {
   int stage;
@@ -105,16 +117,23 @@ struct StageBackward {
   int hidden;       // H
   GateFunctions functions;
   OutputGradient output_gradient;
+  MemoryGradient memory_gradient;
   Again result_again;
-  const void* gates_t;       // A [R, G] activations
+  StateChanges changes;
+  Beginnings begins_anew;       // if resets
+  const void* dropout;          // T [B, H], if recurrent dropout and the cell reads its output
+  Shares zoneout_h, zoneout_c;  // if so; no projection
+  const void* gates_t;          // A [R, G] activations
   const void* cells_t;       // A [R, H], if the cell has a memory, as for cells_before, c0, grad_c
   const void* cells_before;  // A [carried, H]
   const void* c0;            // A [B, H]
   const void* out_before;    // T [carried, H], if the cell reads its output, as for h0, grad_direct
   const void* h0;            // T [B, H]
   const void* grad_out_t;    // T [R, H], if given
+  const void* grad_cells_t;  // A [R, H], if of every step
   const void* grad_result;   // T [B, H]: what came through the product behind this stage
-  void* grad_direct;   // A [B, H]: of h, what came past all products; becomes that of h before
+  void* grad_direct;   // A [B, H]: of h, what came past all products, if anything does (the cell
+                       // reads its output, or zoneout); becomes that of h before
   void* grad_c;        // A [B, H]: of c, becomes that of c before
   void* grad_gates_t;  // T [R, G]: the stage's gates are written
   void* result_t;      // T [R, H] out, if wanted again
@@ -122,5 +141,40 @@ struct StageBackward {
 
 void stage(CellIndex, Number, const StageForward&, Stream);
 void stage(CellIndex, Number, const StageBackward&, Stream);
+
+// ---- The old state of a step with resets or recurrent dropout.
+
+// Before the products.
+struct EnterStep {
+  StateChanges changes;
+  int64_t rows;            // R
+  int hidden, outputs;     // H, P
+  Beginnings begins_anew;  // if resets
+  const void* dropout;     // T [B, P], if recurrent dropout
+  void* h;                 // T [B, P]: as it was left, becomes what the step starts from
+  void* c;                 // A [B, H], if the cell has a memory, likewise
+  bool has_memory;
+  void* seen;  // T [B, P] out, if recurrent dropout: what the first product sees of h
+};
+
+// On the way back, behind the products.
+struct LeaveStep {
+  StateChanges changes;
+  int64_t rows;            // R
+  int64_t carried;         // rows that went on from the step before; the others began at h0
+  int hidden, outputs;     // H, P
+  Beginnings begins_anew;  // if resets
+  const void* dropout;     // T [B, P], if recurrent dropout
+  const void* out_before;  // T [carried, P]
+  const void* h0;          // T [B, P]
+  void* seen_t;            // T [R, P] out: what the first product saw
+  void* grad_h;            // T [B, P]: of what it saw, becomes that of h as it was left
+  bool has_direct, has_memory;
+  void* grad_direct;  // A [B, H]: of h, what came past the products, if anything did
+  void* grad_c;       // A [B, H]: of c, if the cell has a memory
+};
+
+void enter(Number, const EnterStep&, Stream);
+void leave(Number, const LeaveStep&, Stream);
 
 }  // namespace rotcell::cuda

@@ -22,6 +22,21 @@ ROTCELL_DEVICE bool find_work(int64_t rows, int hidden, int64_t& row, PairOfUnit
   return row < rows;
 }
 
+// Zoneout of one thread's units: shares of the old state stay.
+template <class T>
+struct Mixture {
+  using A = Compute<T>;
+  Pair<A> stays, goes;
+
+  ROTCELL_DEVICE Mixture(const PairOfUnits& units, const Shares& shares, int64_t row)
+      : stays(load_pair(units, static_cast<const T*>(shares.shares_t) + row * shares.stride)),
+        goes(PairMath<DeviceMath<A>>::one_minus(stays)) {}
+
+  ROTCELL_DEVICE Pair<A> of(const Pair<A>& old, const Pair<A>& fresh) const {
+    return stays * old + goes * fresh;
+  }
+};
+
 template <class Cell, int S, class T>
 ROTCELL_GLOBAL void stage_forward(StageForward p) {
   using A = Compute<T>;
@@ -30,7 +45,7 @@ ROTCELL_GLOBAL void stage_forward(StageForward p) {
   PairOfUnits units;
   if (!find_work(p.rows, p.hidden, row, units)) return;
   const int64_t gate_rows = CellRows<Cell>::count(p.hidden), at = row * p.hidden;
-  const bool keep = p.keep == Keep::kForBackward;
+  const bool keep = p.keep == Keep::kForBackward, keep_cells = p.keep != Keep::kNothing;
   const T* preactivations = static_cast<const T*>(p.preactivations_t) + row * gate_rows;
   Gates<Cell, A> gates{};
   StageGates<Cell, A, S>::read(units, MissingAngle::kPreactivation, gates,
@@ -40,11 +55,21 @@ ROTCELL_GLOBAL void stage_forward(StageForward p) {
   if constexpr (Cell::kReadsOutput) h_before = load_pair(units, static_cast<const T*>(p.h) + at);
   if constexpr (Cell::kHasMemory && S == last_stage<Cell>) {
     A* c_row = static_cast<A*>(p.c) + at;
-    c = Cell::template memory<Math>(gates, load_pair(units, c_row));
-    store_pair(units, c_row, c);
-    if (keep) store_pair(units, static_cast<A*>(p.cells_t) + at, c);
+    const Pair<A> c_before = load_pair(units, c_row);
+    c = Cell::template memory<Math>(gates, c_before);
+    // The new output is made of the new memory, whatever of it stays behind.
+    const Pair<A> c_left =
+        p.changes.zoneout_c ? Mixture<T>(units, p.zoneout_c, row).of(c_before, c) : c;
+    store_pair(units, c_row, c_left);
+    if (keep_cells) store_pair(units, static_cast<A*>(p.cells_t) + at, c_left);
   }
-  const Pair<A> result = Cell::template result<Math>(Stage<S>{}, gates, h_before, c);
+  Pair<A> result = Cell::template result<Math>(Stage<S>{}, gates, h_before, c);
+  if constexpr (S == last_stage<Cell>) {
+    if (p.changes.zoneout_h) {
+      const Pair<A> old = load_pair(units, static_cast<const T*>(p.h) + at);
+      result = Mixture<T>(units, p.zoneout_h, row).of(old, result);
+    }
+  }
   store_pair(units, static_cast<T*>(p.result) + at, result);
   if (p.result_is == ResultIs::kOutput) store_pair(units, static_cast<T*>(p.out_t) + at, result);
   if (keep) {
@@ -61,36 +86,67 @@ ROTCELL_GLOBAL void stage_backward(StageBackward p) {
   PairOfUnits units;
   if (!find_work(p.rows, p.hidden, row, units)) return;
   const int64_t gate_rows = CellRows<Cell>::count(p.hidden), at = row * p.hidden;
-  const bool carried = row < p.carried;
+  const bool carried = row < p.carried, anew = p.changes.resets && p.begins_anew(row);
+  const Pair<A> zero{A(0), A(0)};
   const A* kept = static_cast<const A*>(p.gates_t) + row * gate_rows;
   Gates<Cell, A> gates{}, grads{};
   StageGates<Cell, A, S>::read(units, MissingAngle::kActivation, gates,
                                [&](int64_t i) { return kept[i]; });
   PairState<Math> state{};
   if constexpr (Cell::kReadsOutput) {
-    state.h_before = load_pair(units, static_cast<const T*>(carried ? p.out_before : p.h0) + at);
+    if (!anew) {
+      state.h_before = load_pair(units, static_cast<const T*>(carried ? p.out_before : p.h0) + at);
+    }
+  }
+  // Through the mask of recurrent dropout go the stages before the last.
+  const bool masked = Cell::kReadsOutput && S < last_stage<Cell> && p.changes.recurrent_dropout;
+  Pair<A> mask{A(1), A(1)};
+  if (masked) {
+    mask = load_pair(units, static_cast<const T*>(p.dropout) + at);
+    state.h_before = state.h_before * mask;
   }
   if constexpr (Cell::kHasMemory) {
-    state.c_before = load_pair(units, static_cast<const A*>(carried ? p.cells_before : p.c0) + at);
-    state.c = load_pair(units, static_cast<const A*>(p.cells_t) + at);
+    if (!anew) {
+      state.c_before =
+          load_pair(units, static_cast<const A*>(carried ? p.cells_before : p.c0) + at);
+    }
+    state.c = p.changes.zoneout_c ? Cell::template memory<Math>(gates, state.c_before)
+                                  : load_pair(units, static_cast<const A*>(p.cells_t) + at);
   }
   Pair<A> d_result = load_pair(units, static_cast<const T*>(p.grad_result) + at);
-  Pair<A> dh_before{A(0), A(0)}, dc{A(0), A(0)};
+  Pair<A> dh_before = zero, dc = zero, dh_past = zero, dc_past = zero;
+  const bool has_direct = Cell::kReadsOutput || p.changes.zoneout_h;
   A* grad_direct = static_cast<A*>(p.grad_direct) + at;
   A* grad_c = static_cast<A*>(p.grad_c) + at;
   if constexpr (S == last_stage<Cell>) {
-    if constexpr (Cell::kReadsOutput) d_result = load_pair(units, grad_direct) + d_result;
+    if (has_direct) d_result = load_pair(units, grad_direct) + d_result;
     if (p.output_gradient == OutputGradient::kGiven) {
       d_result = d_result + load_pair(units, static_cast<const T*>(p.grad_out_t) + at);
     }
+    if (p.changes.zoneout_h) {
+      const Mixture<T> mixture(units, p.zoneout_h, row);
+      dh_past = mixture.stays * d_result;
+      d_result = mixture.goes * d_result;
+    }
   } else if constexpr (Cell::kReadsOutput) {
-    dh_before = load_pair(units, grad_direct);
+    (masked ? dh_past : dh_before) = load_pair(units, grad_direct);
   }
-  if constexpr (Cell::kHasMemory) dc = load_pair(units, grad_c);
+  if constexpr (Cell::kHasMemory) {
+    dc = load_pair(units, grad_c);
+    if (p.memory_gradient == MemoryGradient::kOfEveryStep) {
+      dc = dc + load_pair(units, static_cast<const A*>(p.grad_cells_t) + at);
+    }
+    if (p.changes.zoneout_c) {
+      const Mixture<T> mixture(units, p.zoneout_c, row);
+      dc_past = mixture.stays * dc;
+      dc = mixture.goes * dc;
+    }
+  }
   Cell::template backward<Math>(Stage<S>{}, gates, state, d_result, dh_before, dc, grads);
   through_activations<Cell, S>(p.functions, gates, grads);
-  if constexpr (Cell::kHasMemory) store_pair(units, grad_c, dc);
-  if constexpr (Cell::kReadsOutput) store_pair(units, grad_direct, dh_before);
+  if (masked) dh_before = dh_before * mask;
+  if constexpr (Cell::kHasMemory) store_pair(units, grad_c, dc + dc_past);
+  if (has_direct) store_pair(units, grad_direct, dh_before + dh_past);
   T* grad_gates = static_cast<T*>(p.grad_gates_t) + row * gate_rows;
   StageGates<Cell, A, S>::write(units, grads,
                                 [&](int64_t i, A value) { grad_gates[i] = to_storage<T>(value); });

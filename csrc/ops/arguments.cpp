@@ -19,7 +19,8 @@ struct Kind {
   DType dtype;
   Device device;
 
-  explicit Kind(const Tensor& x) : dtype(x.dtype()), device(x.device()) {}
+  explicit Kind(const Tensor& x) : Kind(x.dtype(), x.device()) {}
+  Kind(DType type, Device where) : dtype(type), device(where) {}
 
   // Nothing is expected of an undefined tensor.
   void check_tensor(const char* name, const Tensor& tensor, Sizes sizes) const {
@@ -36,6 +37,24 @@ struct Kind {
       fail("expected ", name, " on ", device_name(device), ", as x, got ",
            device_name(tensor.device()));
     }
+  }
+
+  // Rows for all tokens, or one that is the same for all.
+  void check_shares(const char* name, const Tensor& tensor, int64_t tokens, int64_t width) const {
+    if (!tensor) return;
+    if (tensor.dim() != 2 || tensor.size(0) != 1) {
+      check_tensor(name, tensor, {tokens, width});
+    } else {
+      check_tensor(name, tensor, {1, width});
+    }
+  }
+
+  void check_marks(const char* name, const Tensor& tensor, int64_t tokens) const {
+    if (!tensor) return;
+    if (tensor.dtype() != boolean()) {
+      fail("expected ", name, " of type Bool, got ", dtype_name(tensor.dtype()));
+    }
+    Kind{boolean(), device}.check_tensor(name, tensor, {tokens});
   }
 
   // What the forward op saved is of the type that it computed in.
@@ -66,6 +85,13 @@ LayerSizes check_layer(const CellDescription& cell, const LayerArguments& a, con
   kind.check_tensor("w_ih", a.w_ih, {sizes.gate_rows, sizes.inputs});
   kind.check_tensor("w_hh", a.w_hh, {sizes.gate_rows, sizes.outputs});
   kind.check_tensor("w_hr", a.w_hr, {sizes.outputs, sizes.hidden});
+  const ChangeTensors& changes = a.changes;
+  kind.check_marks("resets", changes.resets, sizes.tokens);
+  kind.check_tensor("recurrent_dropout", changes.recurrent_dropout, {sizes.batch, sizes.outputs});
+  kind.check_shares("zoneout_h", changes.zoneout_h, sizes.tokens, sizes.hidden);
+  kind.check_shares("zoneout_c", changes.zoneout_c, sizes.tokens, sizes.hidden);
+  check(!a.w_hr || !(changes.zoneout_h || changes.zoneout_c),
+        "there is no zoneout with a projection");
   return sizes;
 }
 
@@ -103,6 +129,8 @@ LayerSizes check_arguments(const CellDescription& cell, const BackwardArguments&
   kind.check_tensor("grad_c_n", a.grad_c_n, {sizes.batch, sizes.hidden});
   kind.check_saved("gates", a.gates, {sizes.tokens, sizes.gate_rows});
   if (cell.has_memory) kind.check_saved("cells", a.cells, {sizes.tokens, sizes.hidden});
+  Kind(compute_type(kind.dtype), kind.device)
+      .check_tensor("grad_cells", a.grad_cells, {sizes.tokens, sizes.hidden});
   return sizes;
 }
 

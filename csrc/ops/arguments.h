@@ -3,9 +3,25 @@
 
 #include "cells/gate_function.h"
 #include "cells/list.h"
+#include "cells/state_changes.h"
 #include "ops/tensor.h"
 
 namespace rotcell::ops {
+
+// What happens to the state between steps (cells/state_changes.h); what is undefined does not.
+struct ChangeTensors {
+  Tensor resets;             // bool [N]: a new sequence begins at this token
+  Tensor recurrent_dropout;  // [B, P]: factors of what the products see of the old output
+  Tensor zoneout_h;          // [N, P] or [1, P]: the share of h that stays; no projection
+  Tensor zoneout_c;          // [N, H] or [1, H]: that of c
+
+  StateChanges what() const {
+    return {.resets = resets.defined(),
+            .recurrent_dropout = recurrent_dropout.defined(),
+            .zoneout_h = zoneout_h.defined(),
+            .zoneout_c = zoneout_c.defined()};
+  }
+};
 
 // One direction of one layer. Tokens are flattened, [N, .]. What a cell does not have, and what the
 // caller left out, is undefined. Letters as in cpu/kernels.h.
@@ -19,20 +35,23 @@ struct LayerArguments {
   Tensor batch_sizes;  // as in PackedSequence; without it every step has B rows
   bool reverse;
   int64_t gate_function, angle_function;
+  ChangeTensors changes;
 };
 
 struct ForwardArguments : LayerArguments {
-  Tensor b_ih, b_hh;  // [G]
-  bool save;          // what backward needs
+  Tensor b_ih, b_hh;          // [G]
+  bool save;                  // what backward needs
+  bool return_cells = false;  // a result of its own, also without backward
 };
 
-// `gates` and `cells` are what backward needs; empty unless it was asked for.
+// `gates` and `cells` are what backward needs; empty unless they were asked for.
 struct ForwardResult {
   Tensor out, h_n, c_n, gates, cells;
 };
 
 struct BackwardArguments : LayerArguments {
   Tensor grad_out, grad_h_n, grad_c_n;
+  Tensor grad_cells;  // [N, H], of the type that cells are saved in
   Tensor out, gates, cells;
   bool needs_grad_x, needs_grad_weights;
 };

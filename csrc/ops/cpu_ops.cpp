@@ -8,6 +8,7 @@
 #include "ops/plan.h"
 #include "ops/registration.h"
 #include "ops/sequence.h"
+#include "ops/state_changes.h"
 #include "ops/weight_gradients.h"
 
 namespace rotcell::ops {
@@ -19,13 +20,19 @@ cpu::Projection projection_of(const LayerArguments& a) {
   return a.w_hr ? cpu::Projection::kPresent : cpu::Projection::kNone;
 }
 
+Extras extras_of(const LayerArguments& a, bool memory_for_its_own_sake) {
+  return a.changes.what().any() || memory_for_its_own_sake ? Extras::kSome : Extras::kNone;
+}
+
 template <class T>
 ForwardResult forward(CellIndex index, const LayerSizes& sizes, const ForwardArguments& a) {
   const CellDescription& cell = kCells[index];
   const cpu::CellKernels<T>& kernels = cpu::kernels<T>().cells[index];
   const DType type = dtype_of<T>();
   const Sequence sequence(a.batch_sizes, sizes.tokens, sizes.batch, a.reverse);
-  const CallPlan plan = plan_call<T>(sizes, sequence.steps().lengths, projection_of(a));
+  const bool keeps_cells = a.save || a.return_cells;
+  const CallPlan plan = plan_call<T>(sizes, sequence.steps().lengths, projection_of(a),
+                                     extras_of(a, a.return_cells && !a.save));
   const Tensor h0 = a.h0.as_contiguous(type), c0 = a.c0.as_contiguous(type);
   const Tensor w_ih = a.w_ih.as_contiguous(type), w_hh = a.w_hh.as_contiguous(type);
   const Tensor b_ih = a.b_ih.as_contiguous(type), b_hh = a.b_hh.as_contiguous(type);
@@ -39,16 +46,13 @@ ForwardResult forward(CellIndex index, const LayerSizes& sizes, const ForwardArg
     result.h_n = Tensor::empty({sizes.batch, sizes.outputs}, type);
     // The running memory, unless that of every token is kept.
     if (cell.has_memory) {
-      result.c_n = a.save ? Tensor::empty({sizes.batch, sizes.hidden}, type) : c0.copied();
+      result.c_n = keeps_cells ? Tensor::empty({sizes.batch, sizes.hidden}, type) : c0.copied();
     }
   }
   const int64_t chunk_tokens = forward_chunk_tokens(plan, sizes, a.x.dtype() != type);
-  if (a.save) {
-    result.gates = empty_buffer<T>({sizes.tokens, sizes.gate_rows});
-    if (cell.has_memory) result.cells = empty_buffer<T>({sizes.tokens, sizes.hidden});
-  } else {
-    result.gates = nothing(type);
-    if (cell.has_memory) result.cells = nothing(type);
+  result.gates = a.save ? empty_buffer<T>({sizes.tokens, sizes.gate_rows}) : nothing(type);
+  if (cell.has_memory) {
+    result.cells = keeps_cells ? empty_buffer<T>({sizes.tokens, sizes.hidden}) : nothing(type);
   }
   Tensor scratch_gates, operands, unprojected;
   if (!a.save && !plan.rows_in_lanes()) {
@@ -70,10 +74,14 @@ ForwardResult forward(CellIndex index, const LayerSizes& sizes, const ForwardArg
     weights = packed(kernels.forward_weights, recurrent, plan.threads.units());
   }
   const Tensor projection = packed(cpu::kernels<T>().forward_weights, w_hr);
+  const ForwardChanges<T> changes(cell, sizes, a.changes);
+  const cpu::Keep keep = a.save        ? cpu::Keep::kForBackward
+                         : keeps_cells ? cpu::Keep::kMemory
+                                       : cpu::Keep::kNothing;
   cpu::Forward<T> p{
-      .call = plan.call(sizes, sequence.steps(), check_functions(a),
-                        a.save ? cpu::Keep::kForBackward : cpu::Keep::kNothing),
+      .call = plan.call(sizes, sequence.steps(), check_functions(a), keep),
       .chunk = {},
+      .changes = changes.pointers(),
       .weights = weights.const_data<T>(),
       .w_hh = w_hh.const_data<T>(),
       .projection = projection.const_data<T>(),
@@ -84,7 +92,7 @@ ForwardResult forward(CellIndex index, const LayerSizes& sizes, const ForwardArg
       .gates = (a.save ? result.gates : scratch_gates).template data<T>(),
       .operands = operands.data<T>(),
       .out = result.out.template data<T>(),
-      .cells = (a.save ? result.cells : result.c_n).template data<T>(),
+      .cells = (keeps_cells ? result.cells : result.c_n).template data<T>(),
       .unprojected = unprojected.data<T>(),
       .h_n = result.h_n.template data<T>(),
       .c_n = result.c_n.template data<T>(),
@@ -112,12 +120,14 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
   const cpu::CellKernels<T>& kernels = cpu::kernels<T>().cells[index];
   const DType type = dtype_of<T>();
   const Sequence sequence(a.batch_sizes, sizes.tokens, sizes.batch, a.reverse);
-  const CallPlan plan = plan_call<T>(sizes, sequence.steps().lengths, projection_of(a));
+  const CallPlan plan = plan_call<T>(sizes, sequence.steps().lengths, projection_of(a),
+                                     extras_of(a, a.grad_cells.defined()));
   const Tensor grad_out = a.grad_out.as_contiguous(type), x = a.x.as_contiguous(type);
   const Tensor h0 = a.h0.as_contiguous(type), c0 = a.c0.as_contiguous(type);
   const Tensor w_ih = a.w_ih.as_contiguous(type), w_hh = a.w_hh.as_contiguous(type);
   const Tensor w_hr = a.w_hr.as_contiguous(type), out = a.out.as_contiguous(type);
   const Tensor gates = a.gates.as_contiguous(type), cells = a.cells.as_contiguous(type);
+  const Tensor grad_cells = a.grad_cells.as_contiguous(type);
   // The gradients of the last states become, step by step, those of the first.
   BackwardResult grad;
   grad.h0 =
@@ -160,11 +170,15 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
   } else if (a.needs_grad_weights) {
     weights.emplace(cell, sizes, sequence, x, h0, out, chunk_tokens);
   }
+  const BackwardChanges<T> changes(cell, sizes, a.changes, chunk_tokens);
   cpu::Backward<T> p{
       .call = plan.call(sizes, sequence.steps(), check_functions(a), cpu::Keep::kForBackward),
       .chunk = {},
+      .changes = changes.pointers(),
       .input_gradient = input_by_step ? cpu::InputGradient::kByStep : cpu::InputGradient::kNotHere,
       .output_gradient = grad_out ? cpu::OutputGradient::kGiven : cpu::OutputGradient::kZero,
+      .memory_gradient =
+          grad_cells ? cpu::MemoryGradient::kOfEveryStep : cpu::MemoryGradient::kOfLast,
       .weight_gradient = partial ? cpu::WeightGradient::kBySlot : cpu::WeightGradient::kNotHere,
       .recurrent = recurrent.const_data<T>(),
       .w_hh = w_hh.const_data<T>(),
@@ -176,6 +190,7 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
       .cells = cells.const_data<T>(),
       .out = out.const_data<T>(),
       .grad_out = grad_out.const_data<T>(),
+      .grad_cells = grad_cells.const_data<T>(),
       .x = x.const_data<T>(),
       .grad_h = grad.h0.template data<T>(),
       .grad_c = grad.c0.template data<T>(),
@@ -195,7 +210,8 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
     if (input) input->write(*chunk, p.grad_gates);
     if (weights) {
       weights->add(*chunk, grad_gates.narrow(0, 0, chunk->tokens),
-                   operands ? operands.narrow(0, 0, chunk->tokens) : Tensor());
+                   operands ? operands.narrow(0, 0, chunk->tokens) : Tensor(),
+                   changes.seen(chunk->tokens));
     }
   }
   const DType storage = a.x.dtype();
@@ -241,8 +257,10 @@ BackwardResult cpu_backward(CellIndex cell, const BackwardArguments& a) {
 const AtLoad registration([] {
   Library library = Library::that_defines();
   for (const CellDescription& cell : kCells) {
-    library.define(forward_schema(cell));
-    library.define(backward_schema(cell));
+    for (const Overload overload : {Overload::kPlain, Overload::kExtended}) {
+      library.define(forward_schema(cell, overload));
+      library.define(backward_schema(cell, overload));
+    }
   }
   implement_ops<cpu_forward, cpu_backward>("CPU");
 });

@@ -41,11 +41,13 @@ bool suits_rows_in_lanes(const LayerSizes& sizes, Lengths lengths, int64_t weigh
 }  // namespace
 
 template <class T>
-CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, cpu::Projection projection) {
+CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, cpu::Projection projection,
+                   Extras extras) {
   const cpu::Kernels<T>& kernels = cpu::kernels<T>();
   const bool projected = projection == cpu::Projection::kPresent;
   const int64_t block_rows = kernels.cells[0].row_layout.block_rows;
-  if (!projected && suits_rows_in_lanes(sizes, lengths, sizeof(T), block_rows)) {
+  if (!projected && extras == Extras::kNone &&
+      suits_rows_in_lanes(sizes, lengths, sizeof(T), block_rows)) {
     ThreadPlan threads({.tokens = sizes.tokens,
                         .batch = sizes.batch,
                         .hidden = sizes.hidden,
@@ -69,8 +71,8 @@ CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, cpu::Projection pro
   const cpu::ProductMode products = product_mode(sizes, sizeof(T), threads);
   return {std::move(threads), products, projection, cpu::Layout::kUnits};
 }
-template CallPlan plan_call<float>(const LayerSizes&, Lengths, cpu::Projection);
-template CallPlan plan_call<double>(const LayerSizes&, Lengths, cpu::Projection);
+template CallPlan plan_call<float>(const LayerSizes&, Lengths, cpu::Projection, Extras);
+template CallPlan plan_call<double>(const LayerSizes&, Lengths, cpu::Projection, Extras);
 
 int64_t forward_chunk_tokens(const CallPlan& plan, const LayerSizes& sizes, bool converts_x) {
   constexpr int64_t kElements = 1 << 18, kLeastTokens = 256;

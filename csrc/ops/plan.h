@@ -31,9 +31,17 @@ struct CallPlan {
   }
 };
 
-// The same for forward and backward, for kernels of type T.
+// What a call asks for.
+enum class Extras {
+  kNone,
+  kSome,  // what only kernels with units in the lanes do: changes of the state, the memory of every
+          // step for its own sake, its gradient
+};
+
+// For kernels of type T.
 template <class T>
-CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, cpu::Projection projection);
+CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, cpu::Projection projection,
+                   Extras extras);
 
 // How many tokens a chunk of the forward pass may have, so that what is made for all of them (x in
 // another type, its product) stays in the cache.

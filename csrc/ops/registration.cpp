@@ -64,9 +64,33 @@ class StackWriter {
   StableIValue* next_;
 };
 
+Items& add_changes(Items& inputs, const CellDescription& cell) {
+  return inputs.add("Tensor? resets")
+      .add("Tensor? recurrent_dropout")
+      .add("Tensor? zoneout_h")
+      .add("Tensor? zoneout_c", cell.has_memory);
+}
+
+void read_changes(StackReader& read, const CellDescription& cell, ChangeTensors& changes) {
+  changes.resets = read.optional_tensor();
+  changes.recurrent_dropout = read.optional_tensor();
+  changes.zoneout_h = read.optional_tensor();
+  changes.zoneout_c = read.optional_tensor_if(cell.has_memory);
+}
+
+const char* suffix(Overload overload) { return overload == Overload::kExtended ? ".extended" : ""; }
+
 }  // namespace
 
-std::string forward_schema(const CellDescription& cell) {
+std::string forward_name(const CellDescription& cell, Overload overload) {
+  return cell.name + std::string(suffix(overload));
+}
+
+std::string backward_name(const CellDescription& cell, Overload overload) {
+  return cell.name + std::string("_backward") + suffix(overload);
+}
+
+std::string forward_schema(const CellDescription& cell, Overload overload) {
   Items inputs, outputs;
   inputs.add("Tensor x")
       .add("Tensor h0")
@@ -81,15 +105,18 @@ std::string forward_schema(const CellDescription& cell) {
       .add("int gate_function")
       .add("int angle_function")
       .add("bool save");
+  if (overload == Overload::kExtended) {
+    add_changes(inputs, cell).add("bool return_cells", cell.has_memory);
+  }
   outputs.add("Tensor out")
       .add("Tensor h_n")
       .add("Tensor c_n", cell.has_memory)
       .add("Tensor gates")
       .add("Tensor cells", cell.has_memory);
-  return cell.name + inputs.in_parentheses() + " -> " + outputs.in_parentheses();
+  return forward_name(cell, overload) + inputs.in_parentheses() + " -> " + outputs.in_parentheses();
 }
 
-std::string backward_schema(const CellDescription& cell) {
+std::string backward_schema(const CellDescription& cell, Overload overload) {
   Items inputs, outputs;
   inputs.add("Tensor? grad_out")
       .add("Tensor? grad_h_n")
@@ -109,6 +136,9 @@ std::string backward_schema(const CellDescription& cell) {
       .add("Tensor cells", cell.has_memory)
       .add("bool needs_grad_x")
       .add("bool needs_grad_weights");
+  if (overload == Overload::kExtended) {
+    add_changes(inputs, cell).add("Tensor? grad_cells", cell.has_memory);
+  }
   outputs.add("Tensor x")
       .add("Tensor h0")
       .add("Tensor c0", cell.has_memory)
@@ -116,11 +146,11 @@ std::string backward_schema(const CellDescription& cell) {
       .add("Tensor w_hh")
       .add("Tensor bias")
       .add("Tensor w_hr", cell.can_project);
-  return std::string(cell.name) + "_backward" + inputs.in_parentheses() + " -> " +
+  return backward_name(cell, overload) + inputs.in_parentheses() + " -> " +
          outputs.in_parentheses();
 }
 
-void run_forward(CellIndex index, ForwardOp op, StableIValue* stack) {
+void run_forward(CellIndex index, Overload overload, ForwardOp op, StableIValue* stack) {
   const CellDescription& cell = kCells[index];
   StackReader read(stack);
   ForwardArguments a;
@@ -137,6 +167,10 @@ void run_forward(CellIndex index, ForwardOp op, StableIValue* stack) {
   a.gate_function = read.integer();
   a.angle_function = read.integer();
   a.save = read.boolean();
+  if (overload == Overload::kExtended) {
+    read_changes(read, cell, a.changes);
+    a.return_cells = cell.has_memory && read.boolean();
+  }
   ForwardResult result;
   run_op([&] {
     const GradModeOff no_history;
@@ -150,7 +184,7 @@ void run_forward(CellIndex index, ForwardOp op, StableIValue* stack) {
   write.put(result.cells, cell.has_memory);
 }
 
-void run_backward(CellIndex index, BackwardOp op, StableIValue* stack) {
+void run_backward(CellIndex index, Overload overload, BackwardOp op, StableIValue* stack) {
   const CellDescription& cell = kCells[index];
   StackReader read(stack);
   BackwardArguments a;
@@ -172,6 +206,10 @@ void run_backward(CellIndex index, BackwardOp op, StableIValue* stack) {
   a.cells = read.tensor_if(cell.has_memory);
   a.needs_grad_x = read.boolean();
   a.needs_grad_weights = read.boolean();
+  if (overload == Overload::kExtended) {
+    read_changes(read, cell, a.changes);
+    a.grad_cells = read.optional_tensor_if(cell.has_memory);
+  }
   BackwardResult result;
   run_op([&] {
     const GradModeOff no_history;

@@ -9,8 +9,19 @@
 
 namespace rotcell::ops {
 
-std::string forward_schema(const CellDescription& cell);
-std::string backward_schema(const CellDescription& cell);
+// Every op has two overloads. torch handles each argument of a call, used or not, so those that few
+// calls use would cost the others a fifteenth of a small call.
+enum class Overload {
+  kPlain,     // NAME.default
+  kExtended,  // NAME.extended: also changes of the state, and the memory of every step
+};
+
+std::string forward_schema(const CellDescription& cell, Overload overload);
+std::string backward_schema(const CellDescription& cell, Overload overload);
+
+// With the overload, as torch takes it.
+std::string forward_name(const CellDescription& cell, Overload overload);
+std::string backward_name(const CellDescription& cell, Overload overload);
 
 // What a device computes.
 using ForwardOp = ForwardResult (*)(CellIndex, const ForwardArguments&);
@@ -19,8 +30,8 @@ using BackwardOp = BackwardResult (*)(CellIndex, const BackwardArguments&);
 // A function as torch calls it: the arguments lie on the stack, the results replace them.
 using BoxedFunction = void (*)(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 
-void run_forward(CellIndex cell, ForwardOp op, StableIValue* stack);
-void run_backward(CellIndex cell, BackwardOp op, StableIValue* stack);
+void run_forward(CellIndex cell, Overload overload, ForwardOp op, StableIValue* stack);
+void run_backward(CellIndex cell, Overload overload, BackwardOp op, StableIValue* stack);
 
 // A library of ops for torch; what it registers stays for the life of the process.
 class Library {
@@ -37,20 +48,22 @@ class Library {
 
 namespace detail {
 
-template <CellIndex cell, ForwardOp op>
+template <CellIndex cell, Overload overload, ForwardOp op>
 void boxed_forward(StableIValue* stack, uint64_t, uint64_t) {
-  run_forward(cell, op, stack);
+  run_forward(cell, overload, op, stack);
 }
-template <CellIndex cell, BackwardOp op>
+template <CellIndex cell, Overload overload, BackwardOp op>
 void boxed_backward(StableIValue* stack, uint64_t, uint64_t) {
-  run_backward(cell, op, stack);
+  run_backward(cell, overload, op, stack);
 }
 
-template <ForwardOp forward, BackwardOp backward, CellIndex... CELLS>
+template <Overload overload, ForwardOp forward, BackwardOp backward, CellIndex... CELLS>
 void implement_all(Library& library, std::integer_sequence<CellIndex, CELLS...>) {
-  (library.implement(kCells[CELLS].name, boxed_forward<CELLS, forward>), ...);
-  (library.implement(std::string(kCells[CELLS].name) + "_backward",
-                     boxed_backward<CELLS, backward>),
+  (library.implement(forward_name(kCells[CELLS], overload),
+                     boxed_forward<CELLS, overload, forward>),
+   ...);
+  (library.implement(backward_name(kCells[CELLS], overload),
+                     boxed_backward<CELLS, overload, backward>),
    ...);
 }
 
@@ -60,8 +73,9 @@ void implement_all(Library& library, std::integer_sequence<CellIndex, CELLS...>)
 template <ForwardOp forward, BackwardOp backward>
 void implement_ops(const char* dispatch_key) {
   Library library = Library::for_device(dispatch_key);
-  detail::implement_all<forward, backward>(library,
-                                           std::make_integer_sequence<CellIndex, Cells::kCount>{});
+  const std::make_integer_sequence<CellIndex, Cells::kCount> cells;
+  detail::implement_all<Overload::kPlain, forward, backward>(library, cells);
+  detail::implement_all<Overload::kExtended, forward, backward>(library, cells);
 }
 
 // Runs what registers a library's ops when the library is loaded. An exception there would end the

@@ -104,12 +104,13 @@ void WeightGradients<T>::add_operands(const Tensor& gradient, const Tensor& grad
 }
 
 template <class T>
-void WeightGradients<T>::add(const Chunk& chunk, const Tensor& grad_gates, const Tensor& operands) {
+void WeightGradients<T>::add(const Chunk& chunk, const Tensor& grad_gates, const Tensor& operands,
+                             const Tensor& seen) {
   if (sequence_.steps().count == 1) {
-    add_single_step(grad_gates, operands);
+    add_single_step(grad_gates, operands, seen);
     return;
   }
-  gather(chunk);
+  gather(chunk, seen);
   for (const Part& part : parts_) {
     const Tensor factors = factors_.view({chunk.tokens, part.gradient.size(1)},
                                          {factors_.size(1), 1}, part.first_column);
@@ -133,7 +134,8 @@ void WeightGradients<T>::add(const Chunk& chunk, const Tensor& grad_gates, const
 
 // All there is to multiply with lies as it should.
 template <class T>
-void WeightGradients<T>::add_single_step(const Tensor& grad_gates, const Tensor& operands) {
+void WeightGradients<T>::add_single_step(const Tensor& grad_gates, const Tensor& operands,
+                                         const Tensor& seen) {
   const int64_t rows = sizes_.gate_rows;
   const Tensor transposed = grad_gates.transposed();
   const auto product = [&](const Tensor& factors) {
@@ -142,7 +144,7 @@ void WeightGradients<T>::add_single_step(const Tensor& grad_gates, const Tensor&
     return gradient;
   };
   parts_.push_back({0, product(x_)});
-  parts_.push_back({sizes_.inputs, product(h0_)});
+  parts_.push_back({sizes_.inputs, product(seen ? seen : h0_)});
   parts_.push_back({sizes_.inputs + sizes_.outputs, Tensor::empty({rows, 1}, dtype_of<T>())});
   sum_columns(grad_gates.const_data<T>(), grad_gates.size(0), rows,
               parts_.back().gradient.template data<T>());
@@ -153,9 +155,9 @@ void WeightGradients<T>::add_single_step(const Tensor& grad_gates, const Tensor&
   empty_ = false;
 }
 
-// Copies x and the h that each token starts from.
+// Copies x and what the product saw of the h that each token starts from.
 template <class T>
-void WeightGradients<T>::gather(const Chunk& chunk) {
+void WeightGradients<T>::gather(const Chunk& chunk, const Tensor& seen) {
   const Steps& steps = sequence_.steps();
   const int64_t inputs = sizes_.inputs, outputs = sizes_.outputs, columns = factors_.size(1);
   const T *x = x_.const_data<T>(), *h0 = h0_.const_data<T>(), *out = out_.const_data<T>();
@@ -167,6 +169,11 @@ void WeightGradients<T>::gather(const Chunk& chunk) {
   for_steps(chunk.begin, chunk.end, chunk.tokens * columns, [&](int64_t position) {
     const Step step = step_at(steps, position);
     copy(x + step.token * inputs, inputs, step.token, step.rows, 0);
+    if (seen) {
+      const T* rows = seen.const_data<T>() + (step.token - chunk.first_token) * outputs;
+      copy(rows, outputs, step.token, step.rows, inputs);
+      return;
+    }
     copy(out + step.token_before * outputs, outputs, step.token, step.carried, inputs);
     copy(h0 + step.carried * outputs, outputs, step.token + step.carried, step.rows - step.carried,
          inputs);

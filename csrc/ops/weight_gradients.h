@@ -21,8 +21,10 @@ class WeightGradients {
                   const Tensor& x, const Tensor& h0, const Tensor& out, int64_t chunk_tokens);
 
   // grad_gates [chunk.tokens, G]; operands [chunk.tokens, H]: what the second product multiplied,
-  // undefined if the cell has none.
-  void add(const Chunk& chunk, const Tensor& grad_gates, const Tensor& operands);
+  // undefined if the cell has none; seen [chunk.tokens, P]: what the first one did, undefined if
+  // that is the output of the step before.
+  void add(const Chunk& chunk, const Tensor& grad_gates, const Tensor& operands,
+           const Tensor& seen);
 
   Tensor w_ih() const { return gradient(0, sizes_.inputs); }
   Tensor w_hh() const;
@@ -40,8 +42,8 @@ class WeightGradients {
     int64_t end() const { return first + count; }
   };
 
-  void add_single_step(const Tensor& grad_gates, const Tensor& operands);
-  void gather(const Chunk& chunk);
+  void add_single_step(const Tensor& grad_gates, const Tensor& operands, const Tensor& seen);
+  void gather(const Chunk& chunk, const Tensor& seen);
   // gradient += grad_gates^T factors for a run of rows; = if nothing was added so far.
   void add_rows(const Tensor& gradient, int64_t first_row, const Tensor& grad_gates,
                 const Tensor& factors) const;

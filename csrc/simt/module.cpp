@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <optional>
 #include <string>
@@ -17,13 +18,18 @@
 #include "simt/planted.h"
 
 namespace rotcell::ops::gpu {
+namespace {
+
+std::atomic<bool> pretend_capture{false};
+
+}  // namespace
 
 DeviceScope::DeviceScope(Device) : guard_(nullptr) {}
 DeviceScope::~DeviceScope() = default;
 
 // The executor is done when a launch returns, so one stream is as good as any.
 cuda::Stream current_stream(Device) { return nullptr; }
-bool is_capturing(cuda::Stream) { return false; }
+bool is_capturing(cuda::Stream) { return pretend_capture.load(); }
 
 // Whoever reads what nobody wrote gets NaN.
 Tensor empty(Sizes sizes, DType dtype, Device device) {
@@ -52,21 +58,25 @@ namespace simt = rotcell::simt;
 // While it lives, the ops on CPU tensors are the CUDA ones.
 TorchLibraryHandle installed = nullptr;
 
-template <rotcell::CellIndex... CELLS>
+template <ops::Overload overload, rotcell::CellIndex... CELLS>
 void install_cells(std::integer_sequence<rotcell::CellIndex, CELLS...>) {
   const auto implement = [](const std::string& name, ops::BoxedFunction function) {
     ROTCELL_SHIM(torch_library_impl, installed, name.c_str(), function, TORCH_ABI_VERSION);
   };
-  (implement(rotcell::kCells[CELLS].name, ops::detail::boxed_forward<CELLS, gpu::forward>), ...);
-  (implement(std::string(rotcell::kCells[CELLS].name) + "_backward",
-             ops::detail::boxed_backward<CELLS, gpu::backward>),
+  (implement(ops::forward_name(rotcell::kCells[CELLS], overload),
+             ops::detail::boxed_forward<CELLS, overload, gpu::forward>),
+   ...);
+  (implement(ops::backward_name(rotcell::kCells[CELLS], overload),
+             ops::detail::boxed_backward<CELLS, overload, gpu::backward>),
    ...);
 }
 
 void install() {
   if (installed) return;
   ROTCELL_SHIM(aoti_torch_library_init_impl, "rotcell", "CPU", __FILE__, __LINE__, &installed);
-  install_cells(std::make_integer_sequence<rotcell::CellIndex, rotcell::Cells::kCount>{});
+  const std::make_integer_sequence<rotcell::CellIndex, rotcell::Cells::kCount> cells;
+  install_cells<ops::Overload::kPlain>(cells);
+  install_cells<ops::Overload::kExtended>(cells);
 }
 
 void uninstall() {
@@ -119,6 +129,9 @@ PYBIND11_MODULE(_simt, m) {
       "pose_as",
       [](const py::object& device) { simt::pose_as(rotcell::module::device_argument(device)); },
       py::arg("device"), "The GPU to be, by its name or a dict of its properties.");
+  m.def(
+      "pretend_capture", [](bool capturing) { gpu::pretend_capture.store(capturing); },
+      py::arg("capturing"), "Whether the ops are told that their work goes into a CUDA graph.");
   m.def("plant_fault", plant_fault, py::arg("kernel"), py::arg("fault"),
         "Launches of kernels whose names begin so have this fault, until remove_faults.");
   m.def("remove_faults", simt::remove_faults);

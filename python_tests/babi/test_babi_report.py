@@ -17,7 +17,7 @@ from rotcell.babi.errors import ResultError, SettingsError
 from rotcell.babi.report import claims, measures, tables
 from rotcell.babi.report.figures import convergence
 from rotcell.babi.report.page import write_report
-from rotcell.babi.report.summary import summarise
+from rotcell.babi.report.summary import comparable, summarise
 from rotcell.babi.sweep.collect import collect, restore
 from rotcell.babi.sweep.experiments import EXPERIMENTS, Experiment, Plan, make_plan
 from rotcell.babi.sweep.results import load_lines
@@ -289,6 +289,14 @@ def test_experiments_side_by_side(tmp_path: Path) -> None:
         "| 4 two-arg-relations | 51.0 ± 1.0 | 51.0 ± 1.0 | **71.0 ± 1.0** | **71.0 ± 1.0** "
         "| 63.7 ± 9.4 | 65.8 ± 3.6 | 69.8 ± 1.9 | **70.8 ± 1.2** | 3 |"
     ) in text
+    # On other data they do not meet.
+    found = {summary.title: summary for summary in summarise(tmp_path / "page")}
+    one = found["lstm"]
+    other = replace(one, results=tuple(replace(r, data=OTHER) for r in one.results))
+    assert comparable(one, found["gru"])
+    assert not comparable(other, found["gru"])
+    assert comparable(one, found["hard-angle"], but=("angle",))
+    assert not comparable(one, found["hard-angle"])
 
 
 def test_measures(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def checked(executor, monkeypatch):
     yield executor
     torch.set_num_threads(threads)
     executor.module.remove_faults()
+    executor.module.pretend_capture(False)
     _libraries.set_cuda_check(None)
     _libraries.forget_cuda_checks()
     for path in _libraries.CUDA_PATHS:
@@ -225,6 +226,29 @@ def test_what_is_saved_for_backward_is_compared_too(checked, monkeypatch):
     assert (found.outcome, found.what.split(" ")[0]) == ("wrong", "gates")
 
 
+def test_nothing_is_checked_while_a_graph_is_captured(checked):
+    pose(checked, "resident")
+    tensors, _ = small_case("resident").arguments(torch.float32)
+    checked.module.pretend_capture(True)
+    run(LSTM.kernel, tensors, None)
+    assert checked.launches() == {"rot_lstm_resident_forward": 1, "rot_lstm_resident_backward": 1}
+    assert outcomes() == []
+    checked.module.pretend_capture(False)
+    run(LSTM.kernel, tensors, None)
+    assert outcomes() == [("resident", "forward", "right"), ("resident", "backward", "right")]
+
+
+def test_a_path_that_is_switched_off_is_not_captured(checked):
+    checked.module.plant_fault("rot_lstm_resident_forward", "does nothing")
+    with pytest.warns(RuntimeWarning):
+        tensors, _ = run_checked(checked, "resident")
+    checked.launches()
+    checked.module.pretend_capture(True)
+    with torch.no_grad():
+        LSTM.kernel(*tensors, None)
+    assert checked.launches() == {"rot_lstm_stage0_forward": 4}
+
+
 def test_compiled_layers_are_checked_when_they_run(checked):
     pose(checked, "resident")
     layer = rotcell.RotLSTM(5, 20)
@@ -238,10 +262,11 @@ def test_modes_of_the_caller_do_not_reach_the_check(checked):
     pose(checked, "resident")
     layer = rotcell.RotLSTM(5, 20)
     state = torch.get_rng_state()
-    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=False):
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
         layer(torch.zeros(4, 3, 5))
     assert torch.equal(torch.get_rng_state(), state)
     assert outcomes() == [("resident", "forward", "right")]
+    assert self_check.results()[0]["dtype"] == "bfloat16"
 
 
 def test_a_warning_made_an_error_reaches_the_caller(checked):

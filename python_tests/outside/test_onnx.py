@@ -131,3 +131,39 @@ def test_packed_sequences_are_refused_with_what_to_do_instead(form: str) -> None
 
     with pytest.raises(Exception, match=r"packed sequence.*padded input"):
         export(Tagger(), (torch.randn(4, 2, 3),))
+
+
+class WithResets(nn.Module):
+    """Episodes end inside the sequences, and everything that can be is returned."""
+
+    def __init__(self, kind: Kind, **options: Any) -> None:
+        super().__init__()
+        self.layer = kind.layer(3, 5, **options)
+        self.extra = {"return_cells": True} if kind.num_states == 2 else {}
+
+    def forward(self, x: Tensor, resets: Tensor) -> Any:
+        return self.layer(x, resets=resets, **self.extra)
+
+
+def test_resets_zoneout_and_cells(kind: Kind, tmp_path: Path) -> None:
+    model = WithResets(kind, bidirectional=True, zoneout=0.2, recurrent_dropout=0.3)
+    steps_and_batch = {0: DYNAMIC, 1: DYNAMIC}
+    resets = torch.rand(6, 4) < 0.4
+    args = (torch.randn(6, 4, 3), resets)
+    program = export(model, args, dynamic_shapes=(steps_and_batch, steps_and_batch))
+    session = session_of(program, tmp_path)
+    assert_same(session, model, args, 1e-5)
+    assert_same(session, model, (torch.randn(3, 2, 3), torch.rand(3, 2) < 0.4), 1e-5)
+
+
+def test_masks_of_training_are_refused(kind: Kind) -> None:
+    class InTraining(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = kind.layer(3, 5, zoneout=0.2)
+
+        def forward(self, x: Tensor) -> Any:
+            return self.layer.train()(x)[0]
+
+    with pytest.raises(Exception, match="export the layer in evaluation mode"):
+        export(InTraining(), (torch.randn(4, 2, 3),))

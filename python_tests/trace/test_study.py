@@ -113,6 +113,20 @@ def test_variance_explained():
     assert by_group[2] == pytest.approx(0.25, abs=0.03)
 
 
+def test_the_beat_of_angles():
+    generator = torch.Generator().manual_seed(0)
+    steps = torch.arange(40)[:, None]
+    flips = 6.2 + 0.5 * (-1.0) ** steps.expand(40, 3)  # to both sides of a whole turn
+    noise = 3 + torch.randn(40, 3, generator=generator)
+    angles = torch.stack([flips % (2 * math.pi), noise], dim=-1)
+    real = torch.ones(40, 3, dtype=torch.bool)
+    real[:7, 1] = False
+    angles[:7, 1] = 1.0  # padding has no part in it
+    assert measure.angle_beat(angles, real, 1)[0] == pytest.approx(-1, abs=0.01)
+    assert measure.angle_beat(angles, real, 2)[0] == pytest.approx(1, abs=0.01)
+    assert abs(measure.angle_beat(angles, real, 1)[1]) < 0.25
+
+
 def test_watching_leaves_out_padding(model, tensors):
     steps = measure.watch(model, tensors.test)
     assert len(steps.words) == int(tensors.test.story_lengths.sum())

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-#: A check that takes longer hangs. The first of a worker waits for torch and the driver too.
+#: A check that takes longer hangs; so does a worker that takes longer to come to its first one.
 LONGEST_CHECK = 60.0
 START = 60.0
 #: Of what a crashed worker wrote to standard error.
@@ -98,13 +98,14 @@ def collect(
         worker = _Worker.start(command, left)
         running: str | None = None
         begun = time.monotonic()
+        limit = START
         try:
             while True:
-                limit = START if running is None and not results else longest_check
                 limit = min(limit, deadline - time.monotonic() + 1)
                 message = worker.message(limit)
                 if message is None:
                     break
+                limit = longest_check
                 if "start" in message:
                     running, begun = message["start"], time.monotonic()
                 else:

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import PackedSequence
 from rotcell import ops
 from rotcell.base import Layer
 from rotcell.layers import LSTM, ClassicGRU, RotGRU, RotLSTM
-from rotcell.reference import Cell, Weights, rotate
+from rotcell.reference import Cell, StateChanges, Weights, rotate
 
 from .layout import Layout
 
@@ -69,6 +69,7 @@ class CapturedLSTM(Captured):
 
     cells: Tensor  # [N, H]
     c_0: Tensor  # [B, H]
+    zoneout: bool  # cells hold a share of what was there before
 
     @property
     def initial_memory(self) -> Tensor:
@@ -84,10 +85,15 @@ class CapturedLSTM(Captured):
 
     @property
     def before_rotation(self) -> Tensor:
+        if self.zoneout:
+            return self.kept + self.gates["i"] * self.gates["g"]
         return self.cells if self.angles is None else rotate(self.cells, -self.angles)
 
     @property
     def after_rotation(self) -> Tensor:
+        if self.zoneout:
+            before = self.before_rotation
+            return before if self.angles is None else rotate(before, self.angles)
         return self.cells
 
 
@@ -96,6 +102,7 @@ class CapturedGRU(Captured):
     """The candidate sees U(u) d of d = h r; the memory is the output."""
 
     h_0: Tensor  # [B, H]
+    dropout: Tensor | None  # [N, H], factors of h where it enters the products
 
     @property
     def initial_memory(self) -> Tensor:
@@ -111,7 +118,8 @@ class CapturedGRU(Captured):
 
     @property
     def before_rotation(self) -> Tensor:
-        return self.gates["r"] * self.previous_memory
+        before = self.gates["r"] * self.previous_memory
+        return before if self.dropout is None else before * self.dropout
 
     @property
     def after_rotation(self) -> Tensor:
@@ -155,10 +163,14 @@ def capture(layer: nn.Module, x: Tensor | PackedSequence, state: Any = None) -> 
         batch_sizes: Tensor | None,
         reverse: bool,
         padding: ops.Padding | None,
+        changes: StateChanges,
+        return_cells: bool,
     ) -> tuple[Tensor, ...]:
         if not layout:
             layout.append(Layout.of(x, layer.batch_first))
-        arguments = (tokens, states, weights, batch_sizes, reverse, layer.gates, layer.angle_gates)
+        arguments = (
+            tokens, states, weights, batch_sizes, reverse, layer.gates, layer.angle_gates, changes,
+        )  # fmt: skip
         results = ops.sequence_with_saved(layer._cell, *arguments)
         if results is None:
             raise RuntimeError(
@@ -169,9 +181,12 @@ def capture(layer: nn.Module, x: Tensor | PackedSequence, state: Any = None) -> 
         named, angles = _by_gate(gates, layer._cell, layer.hidden_size)
         common = (layout[0], reverse, named, angles, out)
         if memory:
-            found.append(CapturedLSTM(*common, memory[0], states[1]))
+            zoneout = changes.zoneout_c is not None
+            found.append(CapturedLSTM(*common, memory[0], states[1], zoneout))
         else:
-            found.append(CapturedGRU(*common, states[0]))
+            found.append(
+                CapturedGRU(*common, states[0], _mask_of_tokens(changes, batch_sizes, out))
+            )
         return (out if padding is None else padding.apply(out), *last)
 
     # A shallow copy shares the parameters; all but running a direction is the layer's own code.
@@ -179,6 +194,18 @@ def capture(layer: nn.Module, x: Tensor | PackedSequence, state: Any = None) -> 
     twin._run_direction = run_direction
     output, last_state = twin.forward(x, state)
     return Capture(cell_name, layout[0], output, last_state, found)
+
+
+def _mask_of_tokens(
+    changes: StateChanges, batch_sizes: Tensor | None, out: Tensor
+) -> Tensor | None:
+    """Recurrent dropout's factors for every token, ``[N, H]``."""
+    mask = changes.recurrent_dropout
+    if mask is None:
+        return None
+    if batch_sizes is None:
+        return mask.repeat(len(out) // len(mask), 1)
+    return torch.cat([mask[:rows] for rows in batch_sizes.tolist()])
 
 
 def _by_gate(

@@ -32,8 +32,8 @@ def trace(layer: nn.Module, x: Tensor | PackedSequence, state: Any = None) -> Tr
 
     Args:
         layer: a RotLSTM or RotGRU; or an LSTM, a ClassicGRU or an nn.LSTM, which have no angles.
-            Any number of layers, directions, projections. Dropout between layers acts if the layer
-            is in training mode.
+            Any number of layers, directions, projections. Dropout, between layers and recurrent,
+            and zoneout act as the layer's mode says.
         x: what the layer takes: padded, packed or unbatched.
         state: the initial state, as the layer takes it; zeros if None.
 

@@ -21,6 +21,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+from rotcell.babi.report.statistics import compare
+
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "results" / "angles" / "runs.jsonl"
 PAGE = ROOT / "docs" / "angles.md"
@@ -284,6 +286,36 @@ def ablation_table(numbers: Numbers) -> str:
     )
 
 
+def versus(numbers: Numbers, task: int, model: str, other: str) -> list[str]:
+    """Two models on a task: their accuracies, the difference with its interval, how many runs."""
+    values = [[100 * run["outcome"]["test"] for run in numbers.of(task, m)] for m in (model, other)]
+    found = compare(*values)
+    accuracies = [spread([v / 100 for v in each]) for each in values]
+    counts = " and ".join(str(len(each)) for each in values)
+    return [*accuracies, "-" if found is None else found.text, counts]
+
+
+#: What is asked by training something else, each on task 18.
+QUESTIONS = (
+    ("What rotation does for an LSTM", "rotlstm", "lstm"),
+    ("An LSTM that reads no padding, against one that does", "lstm packed", "lstm"),
+    ("Rotation where there is no padding", "rotlstm packed", "lstm packed"),
+    ("A change of sign at every step instead of angles", "rotlstm sign-flip", "rotlstm"),
+    ("One learned angle a pair instead of any", "rotlstm fixed", "rotlstm"),
+    ("Angles from the input only", "rotlstm x-only", "rotlstm"),
+    ("Angles between 0 and π", "rotlstm half-turn", "rotlstm"),
+    ("Angles that start near 0, not near π", "rotlstm small-start", "rotlstm"),
+)
+
+
+def answers_table(numbers: Numbers, task: int = 18) -> str:
+    """What training something else says."""
+    return table(
+        ["", "with the change", "against", "difference [95 %]", "runs"],
+        ([text, *versus(numbers, task, *models)] for text, *models in QUESTIONS),
+    )
+
+
 def training_table(numbers: Numbers) -> str:
     return table(
         [*headings(numbers), "seeds"],
@@ -349,12 +381,19 @@ def mean(values: Iterable[float | None]) -> str:
     return f"{statistics.mean(found):.2f}".replace("-", "−") if found else "-"  # noqa: RUF001
 
 
+def beat(run: Run, lag: int) -> float | None:
+    """The median over pairs; None for a cell without angles."""
+    return statistics.median(run["beat"][lag - 1]) if "beat" in run else None
+
+
 def memory_table(numbers: Numbers) -> str:
     measures: dict[str, Callable[[Run], float | None]] = {
         "norm of the memory when the story begins": lambda run: run["padding"],
         "cosine with the memory one step earlier": lambda run: run["similar"][0],
         "two steps earlier": lambda run: run["similar"][1],
         "three steps earlier": lambda run: run["similar"][2],
+        "correlation of an angle with that one step earlier": lambda run: beat(run, 1),
+        "correlation of an angle with that two steps earlier": lambda run: beat(run, 2),
         "probability of all answers together, last step": lambda run: run["speaks"][-1],
         "one step before": lambda run: run["speaks"][-2],
         "two steps before": lambda run: run["speaks"][-3],
@@ -368,6 +407,7 @@ def memory_table(numbers: Numbers) -> str:
             ]
             for model in ("lstm", "rotlstm")
             for name, number in measures.items()
+            if model == "rotlstm" or "angle" not in name
         ),
     )
 
@@ -408,6 +448,7 @@ TABLES: dict[str, Callable[[Numbers], str]] = {
     "saturation": saturation_table,
     "explained": explained_table,
     "ablations": ablation_table,
+    "answers": answers_table,
     "training": training_table,
     "memory": memory_table,
     "gates": lambda numbers: gates_table(),

@@ -269,13 +269,27 @@ def norm_through_time(steps: Steps, longest: int = 400) -> list[float]:
     return list(means)
 
 
+def angle_beat(angles: Tensor, real: Tensor, lag: int) -> list[float]:
+    """Per pair, how an angle goes with that of `lag` steps earlier.
+
+    It is the correlation of what they are away from the pair's mean, round the circle. `angles` are
+    ``[T, N, P]``, `real` says which steps count, ``[T, N]``.
+    """
+    away = angles.double() - circular_mean(angles[real].double())
+    away = torch.remainder(away + math.pi, 2 * math.pi) - math.pi
+    both = real[lag:] & real[:-lag]
+    together = (away[lag:] * away[:-lag])[both].mean(0)
+    return (together / (away[real] ** 2).mean(0)).tolist()
+
+
 @torch.no_grad()
 def step_to_step(model: QuestionAnswerer, examples: Examples) -> dict[str, object]:
     """How the memory changes from step to step, and what the model would say at the last ones.
 
     `similar` has the mean cosine between the memory and that of one to four steps earlier, `speaks`
-    the mean probability that all answers of the task have together, at each of the last steps, and
-    `padding` the mean norm of the memory when the padding ends and the story begins.
+    the mean probability that all answers of the task have together, at each of the last steps,
+    `padding` the mean norm of the memory when the padding ends and the story begins, and `beat` how
+    angles go with those of one and of two steps earlier.
     """
     layer = model.story_rnn
     direction = rotcell.trace(layer, _input_of(layer, model, examples))[0]
@@ -290,7 +304,10 @@ def step_to_step(model: QuestionAnswerer, examples: Examples) -> dict[str, objec
     ends = (~real).sum(0) - 1
     at_end = memory[ends[padded], padded.nonzero()[:, 0]].norm(dim=-1)
     padding = float(at_end.mean()) if len(at_end) else None
-    return {"similar": similar, "speaks": speaks, "padding": padding}
+    found: dict[str, object] = {"similar": similar, "speaks": speaks, "padding": padding}
+    if direction.angles is not None:
+        found["beat"] = [angle_beat(direction.angles, real, lag) for lag in (1, 2)]
+    return found
 
 
 def measure(

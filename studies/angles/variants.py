@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rotcell import RotLSTM, ops
-from rotcell.reference import GATE_FUNCTIONS, rotate
+from rotcell.reference import GATE_FUNCTIONS, UNCHANGED, rotate
 
 #: From what x and the biases give to the angles before activation [B, P], what h gives [B, P], and
 #: the number of the step, to angles in radians.
@@ -35,9 +35,11 @@ def use_rule(layer: RotLSTM, rule: AngleRule) -> None:
     sizes = layer._cell.gate_sizes(layer.hidden_size)
     squash = GATE_FUNCTIONS[layer.gates]
 
-    def run_direction(x, state, weights, batch_sizes, reverse, padding):
+    def run_direction(x, state, weights, batch_sizes, reverse, padding, changes, return_cells):
         assert batch_sizes is None
         assert not reverse
+        assert changes is UNCHANGED
+        assert not return_cells
         w_ih, w_hh, b_ih, b_hh, _ = weights
         h, c = state
         out = []
@@ -64,9 +66,9 @@ def use_masked_angles(layer: RotLSTM, without: Sequence[str]) -> None:
         keep[first:] = 0
         return weight * (keep if weight.dim() == 1 else keep[:, None])
 
-    def run_direction(x, state, weights, batch_sizes, reverse, padding):
+    def run_direction(x, state, weights, batch_sizes, reverse, padding, *changes):
         weights = weights._replace(**{n: without_angles(getattr(weights, n)) for n in without})
-        options = layer.gates, layer.angle_gates, padding
+        options = layer.gates, layer.angle_gates, padding, *changes
         return ops.sequence(layer._cell, x, state, weights, batch_sizes, reverse, *options)
 
     layer._run_direction = run_direction

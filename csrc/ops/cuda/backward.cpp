@@ -28,10 +28,12 @@ bool backward_in_one_launch(const Launch& launch, const BackwardTensors& t, cons
                              .operands = row(t.operands)});
 }
 
-// All gates saw the old output, but those of later products, which saw the operands.
+// All gates saw the old output, or what was left of it, but those of later products, which saw the
+// operands.
 Tensor recurrent_weight_gradient(const CellDescription& cell, const BackwardTensors& t,
                                  const Sequence& sequence, int64_t hidden) {
-  Tensor gradient = product(t.grad_gates.transposed(), outputs_before(t.out, t.h0, sequence));
+  const Tensor seen = t.seen ? t.seen.borrow() : outputs_before(t.out, t.h0, sequence);
+  Tensor gradient = product(t.grad_gates.transposed(), seen);
   for (int later = 1; later < cell.stages; ++later) {
     const int64_t first = cell.first_row_of_product(later, hidden);
     const int64_t rows = cell.rows_of_product(later, hidden);
@@ -63,6 +65,7 @@ BackwardResult backward(CellIndex index, const BackwardArguments& a) {
 
   BackwardTensors t;
   t.functions = check_functions(a);
+  t.changes = contiguous(a.changes, type);
   t.w_hh = a.w_hh.as_contiguous();
   t.w_hr = a.w_hr.as_contiguous(type);
   t.h0 = a.h0.as_contiguous();
@@ -73,16 +76,21 @@ BackwardResult backward(CellIndex index, const BackwardArguments& a) {
     t.c0 = a.c0.as_contiguous(wide);
     t.cells = a.cells.as_contiguous();
     t.grad_c = running_gradient(a.grad_c_n, a.c0, wide);
+    t.grad_cells = a.grad_cells.as_contiguous(wide);
   }
   t.grad_gates = empty({sizes.tokens, sizes.gate_rows}, type, device);
   if (cell.stages > 1) t.operands = empty({sizes.tokens, sizes.hidden}, type, device);
+  if (t.changes.what().before_products()) {
+    t.seen = empty({sizes.tokens, sizes.outputs}, type, device);
+  }
   if (t.w_hr) {
     t.grad_projected = empty({sizes.tokens, sizes.outputs}, type, device);
     if (a.needs_grad_weights) t.unprojected = empty({sizes.tokens, sizes.hidden}, type, device);
   }
   Tensor grad_h;
   if (sizes.tokens > 0) {
-    const Launch launch = make_launch(index, cuda::Pass::kBackward, a, sizes, sequence);
+    const Memory memory = t.grad_cells ? Memory::kOfEachStep : Memory::kAsEver;
+    const Launch launch = make_launch(index, cuda::Pass::kBackward, a, memory, sizes, sequence);
     bool done = false;
     if (!launch.stepwise()) {
       grad_h = running_gradient(a.grad_h_n, a.h0, wide);

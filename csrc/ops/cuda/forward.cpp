@@ -52,7 +52,10 @@ ForwardResult forward(CellIndex index, const ForwardArguments& a) {
 
   ForwardTensors t;
   t.functions = check_functions(a);
-  t.keep = a.save ? cuda::Keep::kForBackward : cuda::Keep::kNothing;
+  t.keep = a.save           ? cuda::Keep::kForBackward
+           : a.return_cells ? cuda::Keep::kMemory
+                            : cuda::Keep::kNothing;
+  t.changes = contiguous(a.changes, type);
   t.h = a.h0.copied();
   t.c = a.c0.copied(wide);
   t.out = empty({sizes.tokens, sizes.outputs}, type, device);
@@ -67,10 +70,12 @@ ForwardResult forward(CellIndex index, const ForwardArguments& a) {
   if (a.save) {
     t.gates =
         type == wide ? t.from_input.share() : empty({sizes.tokens, sizes.gate_rows}, wide, device);
-    if (cell.has_memory) t.cells = empty({sizes.tokens, sizes.hidden}, wide, device);
   }
+  const bool keeps_cells = cell.has_memory && t.keep != cuda::Keep::kNothing;
+  if (keeps_cells) t.cells = empty({sizes.tokens, sizes.hidden}, wide, device);
   if (sizes.tokens > 0) {
-    const Launch launch = make_launch(index, cuda::Pass::kForward, a, sizes, sequence);
+    const Memory memory = t.keep == cuda::Keep::kMemory ? Memory::kOfEachStep : Memory::kAsEver;
+    const Launch launch = make_launch(index, cuda::Pass::kForward, a, memory, sizes, sequence);
     if (launch.stepwise() || !forward_in_one_launch(launch, t)) {
       forward_stepwise(launch, sequence, t);
     }
@@ -81,7 +86,7 @@ ForwardResult forward(CellIndex index, const ForwardArguments& a) {
   result.gates = a.save ? std::move(t.gates) : none(wide);
   if (cell.has_memory) {
     result.c_n = owned_as(std::move(t.c), type);
-    result.cells = a.save ? std::move(t.cells) : none(wide);
+    result.cells = keeps_cells ? std::move(t.cells) : none(wide);
   }
   return result;
 }

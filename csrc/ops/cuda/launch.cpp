@@ -16,7 +16,7 @@ cuda::Number number_of(DType dtype) {
 
 }  // namespace
 
-Launch make_launch(CellIndex cell, cuda::Pass pass, const LayerArguments& arguments,
+Launch make_launch(CellIndex cell, cuda::Pass pass, const LayerArguments& arguments, Memory memory,
                    const LayerSizes& sizes, const Sequence& sequence) {
   const Device device = arguments.x.device();
   const Steps& steps = sequence.steps();
@@ -33,12 +33,14 @@ Launch make_launch(CellIndex cell, cuda::Pass pass, const LayerArguments& argume
   // A CUDA graph would repeat the copy from host memory that is no longer there, and nothing may
   // wait for the device while it is captured.
   const bool capturing = is_capturing(stream);
-  const StepTables tables =
-      different_lengths && capturing ? StepTables::kForbidden : StepTables::kAllowed;
+  const OnlyStepwise only_stepwise = arguments.changes.what().any()   ? OnlyStepwise::kStateChanges
+                                     : memory == Memory::kOfEachStep  ? OnlyStepwise::kMemory
+                                     : different_lengths && capturing ? OnlyStepwise::kNoTables
+                                                                      : OnlyStepwise::kNo;
   const Checking checking = capturing ? Checking::kForbidden : Checking::kAllowed;
   Launch launch{.request = request,
                 .plan = plan_for(device.index, request, cuda::device_properties(device.index),
-                                 tables, checking),
+                                 only_stepwise, checking),
                 .stream = stream,
                 .steps = {.count = steps.count,
                           .batch = steps.batch,

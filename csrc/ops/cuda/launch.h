@@ -19,8 +19,14 @@ struct Launch {
   bool stepwise() const { return plan.path == cuda::Path::kStepwise; }
 };
 
+// What a call wants of the memory.
+enum class Memory {
+  kAsEver,      // that of the last steps; that of every step as something saved
+  kOfEachStep,  // for its own sake, or its gradient
+};
+
 // The path is chosen here.
-Launch make_launch(CellIndex cell, cuda::Pass pass, const LayerArguments& arguments,
+Launch make_launch(CellIndex cell, cuda::Pass pass, const LayerArguments& arguments, Memory memory,
                    const LayerSizes& sizes, const Sequence& sequence);
 
 // Runs the kernel of a path that has one launch for the whole sequence. False if the device refuses

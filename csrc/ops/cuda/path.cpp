@@ -58,14 +58,21 @@ std::optional<Path> as_path(int path) {
 }
 
 std::string why_not(Path path, const cuda::Request& request, const cuda::DeviceProperties& device,
-                    StepTables tables) {
+                    OnlyStepwise only_stepwise) {
   const CellDescription& cell = kCells[request.cell];
   if (request.projection) return "it does not do projections";
   if (path == Path::kResident ? !cell.resident : !cell.cooperative) {
     return "this cell does not have it";
   }
-  if (tables == StepTables::kForbidden) {
-    return "sequences of different lengths cannot be captured in a CUDA graph";
+  switch (only_stepwise) {
+    case OnlyStepwise::kNoTables:
+      return "sequences of different lengths cannot be captured in a CUDA graph";
+    case OnlyStepwise::kStateChanges:
+      return "it does not do resets, recurrent dropout or zoneout";
+    case OnlyStepwise::kMemory:
+      return "it does not return the cells without gradients, nor take their gradient";
+    case OnlyStepwise::kNo:
+      break;
   }
   if (path == Path::kCooperative && !device.cooperative_launch) {
     return "the device has no cooperative launch";
@@ -108,13 +115,15 @@ void allow_path(Path path, bool allowed) {
 void set_check(Check check) { registered_check.store(check); }
 
 cuda::Plan plan_for(int device_index, const cuda::Request& request,
-                    const cuda::DeviceProperties& device, StepTables tables, Checking checking) {
+                    const cuda::DeviceProperties& device, OnlyStepwise only_stepwise,
+                    Checking checking) {
   const std::optional<Path> of_thread = as_path(forced_of_thread);
   if (const std::optional<Path> path = of_thread ? of_thread : forced_path()) {
     const std::optional<cuda::Plan> plan = cuda::plan_path(*path, request, device);
-    if (!plan || (tables == StepTables::kForbidden && path != Path::kStepwise)) {
+    if (!plan || (only_stepwise != OnlyStepwise::kNo && path != Path::kStepwise)) {
       fail("the forced path ", cuda::path_name(*path), " cannot run a ", kCells[request.cell].name,
-           " of hidden size ", request.hidden, ": ", why_not(*path, request, device, tables));
+           " of hidden size ", request.hidden, ": ",
+           why_not(*path, request, device, only_stepwise));
     }
     return *plan;
   }
@@ -127,7 +136,7 @@ cuda::Plan plan_for(int device_index, const cuda::Request& request,
     return usable(use);
   };
   const cuda::Plan stepwise = *cuda::plan_path(Path::kStepwise, request, device);
-  if (tables == StepTables::kAllowed) {
+  if (only_stepwise == OnlyStepwise::kNo) {
     const cuda::Plan fastest = cuda::choose_plan(request, device);
     if (fastest.path != Path::kStepwise && checked(fastest)) return fastest;
   }

@@ -45,14 +45,19 @@ using Check = void (*)(const PathUse& use, const cuda::Request& request);
 // Null: nothing is checked.
 void set_check(Check check);
 
-// Whether a table of the steps may be copied to the device. Only the stepwise path can do without
-// where rows have different lengths.
-enum class StepTables { kAllowed, kForbidden };
+// Why only the stepwise path may run, besides what the plan knows.
+enum class OnlyStepwise {
+  kNo,
+  kNoTables,  // rows have different lengths, and no table of the steps may be copied to the device
+  kStateChanges,
+  kMemory,  // of every step for its own sake, or its gradient
+};
 
 // Whether the host may wait for the device, as a check does: not in a CUDA graph.
 enum class Checking { kAllowed, kForbidden };
 
 cuda::Plan plan_for(int device_index, const cuda::Request& request,
-                    const cuda::DeviceProperties& device, StepTables tables, Checking checking);
+                    const cuda::DeviceProperties& device, OnlyStepwise only_stepwise,
+                    Checking checking);
 
 }  // namespace rotcell::ops::gpu

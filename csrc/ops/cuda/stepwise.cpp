@@ -44,6 +44,16 @@ std::vector<ProductWeights> product_weights(const CellDescription& cell, const T
   return products;
 }
 
+cuda::Shares shares_at(const Tensor& shares, int64_t token) {
+  if (!shares) return {};
+  const bool same = shares.size(0) == 1;
+  return {row(shares, same ? 0 : token), same ? 0 : shares.size(1)};
+}
+
+Beginnings beginnings_at(const Tensor& resets, const Steps& steps, const Step& step) {
+  return resets ? beginnings(resets.const_data<bool>(), steps, step) : kNoBeginnings;
+}
+
 }  // namespace
 
 void forward_stepwise(const Launch& launch, const Sequence& sequence, const ForwardTensors& t) {
@@ -51,11 +61,17 @@ void forward_stepwise(const Launch& launch, const Sequence& sequence, const Forw
   const int64_t hidden = launch.request.hidden, batch = t.h.size(0);
   const int last = cell.stages - 1;
   const bool projected = t.w_hr.defined(), keep = t.keep == cuda::Keep::kForBackward;
+  const bool keep_cells = t.keep != cuda::Keep::kNothing;
+  const StateChanges changes = t.changes.what();
   const auto scratch = [&](bool needed) {
     return needed ? empty({batch, hidden}, t.h.dtype(), t.h.device()) : Tensor();
   };
   const Tensor operand_rows = scratch(last > 0), unprojected_rows = scratch(projected);
-  FirstRows h(t.h), operands(operand_rows), unprojected(unprojected_rows);
+  // What the first product sees of h.
+  const Tensor seen_rows = changes.recurrent_dropout
+                               ? empty({batch, t.h.size(1)}, t.h.dtype(), t.h.device())
+                               : t.h.borrow();
+  FirstRows h(t.h), seen(seen_rows), operands(operand_rows), unprojected(unprojected_rows);
   const std::vector<ProductWeights> products = product_weights(cell, t.w_hh, hidden);
   std::vector<Tensor> transposed;
   for (const ProductWeights& product : products) {
@@ -66,9 +82,23 @@ void forward_stepwise(const Launch& launch, const Sequence& sequence, const Forw
   const Steps& steps = sequence.steps();
   for (int64_t position = 0; position < steps.count; ++position) {
     const Step step = step_at(steps, position);
+    if (changes.before_products()) {
+      cuda::enter(launch.request.number,
+                  {.changes = changes,
+                   .rows = step.rows,
+                   .hidden = launch.hidden(),
+                   .outputs = static_cast<int>(t.h.size(1)),
+                   .begins_anew = beginnings_at(t.changes.resets, steps, step),
+                   .dropout = row(t.changes.recurrent_dropout),
+                   .h = row(t.h),
+                   .c = row(t.c),
+                   .has_memory = cell.has_memory,
+                   .seen = row(seen_rows)},
+                  launch.stream);
+    }
     for (int stage = 0; stage < cell.stages; ++stage) {
       addmm_out(products[stage].columns(t.from_input, step.token, step.rows),
-                stage == 0 ? h(step.rows) : operands(step.rows), transposed[stage], 1.0);
+                stage == 0 ? seen(step.rows) : operands(step.rows), transposed[stage], 1.0);
       const cuda::ResultIs result_is = stage < last ? cuda::ResultIs::kOperand
                                        : projected  ? cuda::ResultIs::kUnprojected
                                                     : cuda::ResultIs::kOutput;
@@ -80,13 +110,16 @@ void forward_stepwise(const Launch& launch, const Sequence& sequence, const Forw
                    .functions = t.functions,
                    .keep = t.keep,
                    .result_is = result_is,
+                   .changes = changes,
+                   .zoneout_h = shares_at(t.changes.zoneout_h, step.token),
+                   .zoneout_c = shares_at(t.changes.zoneout_c, step.token),
                    .preactivations_t = row(t.from_input, step.token),
-                   .h = row(t.h),
+                   .h = row(stage < last ? seen_rows : t.h),
                    .c = row(t.c),
                    .result = row(result),
                    .out_t = row(t.out, step.token),
                    .gates_t = keep ? row(t.gates, step.token) : nullptr,
-                   .cells_t = keep ? row(t.cells, step.token) : nullptr},
+                   .cells_t = keep_cells ? row(t.cells, step.token) : nullptr},
                   launch.stream);
     }
     if (projected) {
@@ -102,6 +135,7 @@ Tensor backward_stepwise(const Launch& launch, const Sequence& sequence, const B
   const int64_t hidden = launch.request.hidden, batch = t.h0.size(0);
   const int last = cell.stages - 1;
   const bool projected = t.w_hr.defined();
+  const StateChanges changes = t.changes.what();
   const Device device = t.h0.device();
   const DType type = t.h0.dtype();
   const auto scratch = [&](bool needed) {
@@ -110,8 +144,9 @@ Tensor backward_stepwise(const Launch& launch, const Sequence& sequence, const B
   // Of the results of the stages before the last; of the output before its projection.
   const Tensor grad_operand_rows = scratch(last > 0), grad_unprojected_rows = scratch(projected);
   // Of h, what passes no product.
+  const bool has_direct = cell.reads_output || changes.zoneout_h;
   const Tensor grad_direct =
-      cell.reads_output ? Tensor::zeros({batch, hidden}, compute_type(type), device) : Tensor();
+      has_direct ? Tensor::zeros({batch, hidden}, compute_type(type), device) : Tensor();
   FirstRows grad_through(grad_h), grad_operands(grad_operand_rows);
   FirstRows grad_unprojected(grad_unprojected_rows);
   const std::vector<ProductWeights> products = product_weights(cell, t.w_hh, hidden);
@@ -143,7 +178,14 @@ Tensor backward_stepwise(const Launch& launch, const Sequence& sequence, const B
                    .functions = t.functions,
                    .output_gradient =
                        adds_grad_out ? cuda::OutputGradient::kGiven : cuda::OutputGradient::kZero,
+                   .memory_gradient = t.grad_cells ? cuda::MemoryGradient::kOfEveryStep
+                                                   : cuda::MemoryGradient::kOfLast,
                    .result_again = result ? cuda::Again::kYes : cuda::Again::kNo,
+                   .changes = changes,
+                   .begins_anew = beginnings_at(t.changes.resets, steps, step),
+                   .dropout = row(t.changes.recurrent_dropout),
+                   .zoneout_h = shares_at(t.changes.zoneout_h, step.token),
+                   .zoneout_c = shares_at(t.changes.zoneout_c, step.token),
                    .gates_t = row(t.gates, step.token),
                    .cells_t = row(t.cells, step.token),
                    .cells_before = row(t.cells, step.token_before),
@@ -151,6 +193,7 @@ Tensor backward_stepwise(const Launch& launch, const Sequence& sequence, const B
                    .out_before = row(t.out, step.token_before),
                    .h0 = row(t.h0),
                    .grad_out_t = row(t.grad_out, step.token),
+                   .grad_cells_t = row(t.grad_cells, step.token),
                    .grad_result = row(grad_result),
                    .grad_direct = row(grad_direct),
                    .grad_c = row(t.grad_c),
@@ -159,6 +202,25 @@ Tensor backward_stepwise(const Launch& launch, const Sequence& sequence, const B
                   launch.stream);
       mm_out(stage == 0 ? grad_through(step.rows) : grad_operands(step.rows),
              products[stage].columns(t.grad_gates, step.token, step.rows), products[stage].weights);
+    }
+    if (changes.before_products()) {
+      cuda::leave(launch.request.number,
+                  {.changes = changes,
+                   .rows = step.rows,
+                   .carried = step.carried,
+                   .hidden = launch.hidden(),
+                   .outputs = static_cast<int>(t.h0.size(1)),
+                   .begins_anew = beginnings_at(t.changes.resets, steps, step),
+                   .dropout = row(t.changes.recurrent_dropout),
+                   .out_before = row(t.out, step.token_before),
+                   .h0 = row(t.h0),
+                   .seen_t = row(t.seen, step.token),
+                   .grad_h = row(grad_h),
+                   .has_direct = has_direct,
+                   .has_memory = cell.has_memory,
+                   .grad_direct = row(grad_direct),
+                   .grad_c = row(t.grad_c)},
+                  launch.stream);
     }
   }
   return grad_direct ? add(grad_direct, grad_h) : std::move(grad_h);

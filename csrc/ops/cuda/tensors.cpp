@@ -103,6 +103,13 @@ Tensor sum_of_rows(const Tensor& matrix) {
   return product(matrix.transposed(), ones).view({columns}, {1});
 }
 
+ChangeTensors contiguous(const ChangeTensors& changes, DType dtype) {
+  return {.resets = changes.resets.as_contiguous(boolean()),
+          .recurrent_dropout = changes.recurrent_dropout.as_contiguous(dtype),
+          .zoneout_h = changes.zoneout_h.as_contiguous(dtype),
+          .zoneout_c = changes.zoneout_c.as_contiguous(dtype)};
+}
+
 Tensor running_gradient(const Tensor& grad, const Tensor& like, DType dtype) {
   return grad ? grad.copied(dtype)
               : Tensor::zeros({like.size(0), like.size(1)}, dtype, like.device());

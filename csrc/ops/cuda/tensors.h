@@ -1,6 +1,7 @@
 // What the GPU ops do with tensors besides their kernels.
 #pragma once
 
+#include "ops/arguments.h"
 #include "ops/sequence.h"
 #include "ops/tensor.h"
 
@@ -36,6 +37,9 @@ Tensor product(const Tensor& a, const Tensor& b);
 
 // The sum of the rows of a matrix. A product with ones, so torch's switch for TF32 counts.
 Tensor sum_of_rows(const Tensor& matrix);
+
+// As the kernels want them.
+ChangeTensors contiguous(const ChangeTensors& changes, DType dtype);
 
 // A gradient that comes in as a contiguous tensor of its own, which kernels overwrite; zero if
 // there is none.

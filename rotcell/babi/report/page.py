@@ -17,7 +17,7 @@ from rotcell.babi.progress import duration
 from rotcell.babi.report.claims import claims_table, does_rotation_help
 from rotcell.babi.report.figures import Picture, convergence, state_size
 from rotcell.babi.report.missing import what_is_missing
-from rotcell.babi.report.summary import Summary, summarise
+from rotcell.babi.report.summary import Summary, comparable, summarise
 from rotcell.babi.report.tables import (
     MARK,
     Table,
@@ -184,11 +184,12 @@ def _claims(summaries: Sequence[Summary]) -> Section:
 def _all_cells(by_name: Mapping[str, Summary]) -> list[Section]:
     """The experiments with the paper's protocol in one table, where there are several."""
     there = [by_name[name] for name in ("lstm", "gru") if name in by_name]
-    if len(there) < 2 or not all(summary.results for summary in there):
+    if len(there) < 2 or not comparable(*there):
         return []
     titles = [CELLS[cell].title for summary in there for cell in summary.cells]
-    named = f"{', '.join(titles[:-1])} and {titles[-1]}"
-    return [Section(f"All cells: {named}, hard gates", [], [(cells_table(there), CELLS_LEGEND)])]
+    gates = {"hard_sigmoid": "hard gates"}.get(there[0].results[0].settings.gates, "sigmoid gates")
+    named = f"{', '.join(titles[:-1])} and {titles[-1]}, {gates}"
+    return [Section(f"All cells: {named}", [], [(cells_table(there), CELLS_LEGEND)])]
 
 
 def _section(summary: Summary, beside: Summary | None = None) -> Section:
@@ -208,7 +209,8 @@ def _section(summary: Summary, beside: Summary | None = None) -> Section:
             tables.append((learning_table(summary), LEARNING_LEGEND))
             to_paper = paper_table(summary)
             tables += [(to_paper, PAPER_LEGEND)] if to_paper else []
-            change = beside_table(summary, beside) if beside else None
+            fits = beside is not None and comparable(summary, beside, but=("gates", "angle"))
+            change = beside_table(summary, beside) if beside is not None and fits else None
             tables += [(change, BESIDE_LEGEND)] if change else []
     named = summary.title.replace(", ", "-"), latex(summary)
     return Section(

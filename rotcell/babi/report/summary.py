@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from rotcell.babi.data.source import DataName
 from rotcell.babi.errors import ResultError, SettingsError
 from rotcell.babi.sweep.experiments import (
     EXPERIMENTS,
@@ -96,6 +97,27 @@ class Summary:
         return {name: counts for name, counts in found.items() if len(counts) > 1}
 
 
+def comparable(one: Summary, other: Summary, *, but: Collection[str] = ()) -> bool:
+    """Whether two experiments have runs on the same data, with one protocol (but for settings)."""
+
+    def kinds(summary: Summary) -> set[str]:
+        return {_protocol(result, but) for result in summary.results}
+
+    def data(summary: Summary) -> dict[int, DataName | None]:
+        return {result.settings.task: result.data for result in summary.results}
+
+    mine, yours = data(one), data(other)
+    same_data = all(mine[task] == yours[task] for task in mine.keys() & yours.keys())
+    return same_data and bool(one.results) and kinds(one) == kinds(other)
+
+
+def _protocol(result: Result, but: Collection[str] = ()) -> str:
+    """All that runs which meet in one mean have in common."""
+    free = {"task", "cell", "state_size", "seed", *but}
+    settings = {k: v for k, v in result.settings.plain().items() if k not in free}
+    return json.dumps([settings, dict(result.protocol or {})])
+
+
 def summarise(path: Path) -> list[Summary]:
     """All experiments at `path`; SettingsError when there are none, or runs that do not compare.
 
@@ -161,14 +183,9 @@ def summary_of(
 def _refuse_mixtures(experiment: Experiment, results: Sequence[Result]) -> None:
     """Runs on other data or with another protocol must not meet in one mean."""
 
-    def protocol(result: Result) -> str:
-        free = {"task", "cell", "state_size", "seed"}
-        settings = {k: v for k, v in result.settings.plain().items() if k not in free}
-        return json.dumps([settings, dict(result.protocol or {})])
-
     kinds: dict[str, Callable[[Result], str]] = {
         "data": lambda result: str(result.data),
-        "protocol": protocol,
+        "protocol": _protocol,
     }
     for what, kind in kinds.items():
         _refuse(f"{experiment.name}: runs that differ in their {what}", results, kind)
