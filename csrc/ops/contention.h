@@ -8,8 +8,8 @@
 
 namespace rotcell::ops {
 
-// Learns from how long threads slept, and forgets after a while: at first soon, later, if it was
-// the same each time, seldom.
+// Learns from how long threads slept, and tries again after a pause, which is longer the more often
+// they slept before.
 class Contention {
  public:
   using Clock = std::chrono::steady_clock;
@@ -23,14 +23,17 @@ class Contention {
   // Threads worked together for some time, of which they slept so long, all of them added up.
   void learn(Nanoseconds worked, Nanoseconds slept, Clock::time_point now = Clock::now()) {
     constexpr int kTolerated = 4;  // a fourth of the time
+    constexpr int64_t kShortest = Nanoseconds(std::chrono::milliseconds(200)).count();
+    constexpr int64_t kLongest = Nanoseconds(std::chrono::milliseconds(2000)).count();
+    const int64_t before = pause_.load(std::memory_order_relaxed);
     if (kTolerated * slept < worked) {
-      pause_.store(0, std::memory_order_relaxed);
+      // Luck within a call that has begun before the pause tells nothing.
+      if (before > 0 && !expected(now)) {
+        pause_.store(before > kShortest ? before / 2 : 0, std::memory_order_relaxed);
+      }
       return;
     }
-    using Pause = std::chrono::duration<int64_t, std::milli>;
-    constexpr int64_t kShortest = Nanoseconds(Pause(50)).count();
-    constexpr int64_t kLongest = Nanoseconds(Pause(2000)).count();
-    const int64_t doubled = 2 * pause_.load(std::memory_order_relaxed);
+    const int64_t doubled = 2 * before;
     const int64_t pause = doubled < kShortest ? kShortest : doubled < kLongest ? doubled : kLongest;
     pause_.store(pause, std::memory_order_relaxed);
     const Clock::time_point end =
@@ -39,7 +42,7 @@ class Contention {
   }
 
  private:
-  std::atomic<int64_t> pause_{0};  // nanoseconds; 0 if all went well
+  std::atomic<int64_t> pause_{0};  // nanoseconds; 0 while all goes well
   std::atomic<Clock::rep> until_{Clock::rep{INT64_MIN}};
 };
 
