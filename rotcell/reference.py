@@ -27,6 +27,7 @@ __all__ = [
     "Gates",
     "Recurrence",
     "Rotation",
+    "StateChanges",
     "Weights",
     "hard_sigmoid",
     "rotate",
@@ -198,13 +199,13 @@ class StateChanges(NamedTuple):
 
     #: bool ``[N]``: at this token a new sequence begins, from zeros. No state crosses the border
     #: before it, in neither direction.
-    resets: Tensor | None = None
+    resets: torch.Tensor | None = None
     #: ``[B, P]``: factors of the old output where it enters a product.
-    recurrent_dropout: Tensor | None = None
+    recurrent_dropout: torch.Tensor | None = None
     #: ``[N, H]``, or ``[1, H]`` for all tokens: which share of h stays as it was.
-    zoneout_h: Tensor | None = None
+    zoneout_h: torch.Tensor | None = None
     #: The same of c.
-    zoneout_c: Tensor | None = None
+    zoneout_c: torch.Tensor | None = None
 
     def start(
         self, states: Sequence[Tensor], sizes: Sequence[int], t: int, reverse: bool
