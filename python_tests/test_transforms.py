@@ -41,6 +41,7 @@ class Graphs:
 
 
 def test_compile_captures_one_graph_whose_size_does_not_depend_on_time(layer):
+    torch._dynamo.reset()
     graphs = Graphs()
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend=graphs)
     for steps in (4, 7, 300):
@@ -212,9 +213,18 @@ def test_use_reference_holds_for_compiled_layers(layer, reference_calls):
     torch._dynamo.reset()
     x = sequences(4, 2)
     compiled = torch.compile(layer, fullgraph=True, backend="eager")
-    plain = compiled(x)[0]
-    with rotcell.use_reference():
-        assert_near(compiled(x)[0], plain)
+    outputs = []
+
+    def run():
+        outputs.append(compiled(x)[0])
+        with rotcell.use_reference():
+            outputs.append(compiled(x)[0])
+
+    # A thread that has never used the reference: what it compiled must notice the first time.
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert_near(*outputs)
     assert len(reference_calls) == 4
 
 

@@ -41,7 +41,9 @@ _FUNCTION_NAMES = tuple(GATE_FUNCTIONS)
 
 
 class _Mode(threading.local):
-    reference = False
+    def __init__(self) -> None:
+        # Not of the class: what is compiled looks again at attributes of the object only.
+        self.reference = False
 
 
 _mode = _Mode()

@@ -70,7 +70,7 @@ def small_case(path, kind=LSTM):
 def pose(executor, path):
     """A device on which small sizes go to this path."""
     devices = {
-        "stepwise": KNOWN["H100"] | {"shared_bytes_per_block": 256, "cooperative_launch": False},
+        "stepwise": KNOWN["H100"] | {"shared_bytes_per_block": 16, "cooperative_launch": False},
         "resident": KNOWN["H100"],
         "cooperative": tight_device(),
     }

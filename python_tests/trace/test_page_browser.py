@@ -293,8 +293,14 @@ def test_light_and_dark(page):
     page.click("#theme")
     dark = page.run(ground)
     assert light != dark
+    # The theme is dark already, so wait for the event: a change taken back at once makes none.
+    page.run(
+        "matchMedia('(prefers-color-scheme: dark)').addEventListener("
+        "'change', e => { window.prefersDark = e.matches; });"
+    )
     page.use_colours("dark")
-    page.wait("document.documentElement.dataset.theme === 'dark'")
+    page.wait("window.prefersDark === true")
+    assert page.run("return document.documentElement.dataset.theme") == "dark"
     page.use_colours("light")
     page.wait("document.documentElement.dataset.theme === 'light'")
     assert page.run(ground) == light
