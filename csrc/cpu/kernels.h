@@ -95,7 +95,7 @@ template <class T>
 struct Forward {
   Call call;
   Chunk chunk;
-  Changes<T> changes;
+  Changes<T> changes = {};
   const T* weights;     // kByStep: [w_ih, w_hh] packed; kByChunk: w_hh packed; by ranges of units
   const T* w_hh;        // kUnpacked: [G, P]
   const T* projection;  // w_hr packed, if kPresent
@@ -129,11 +129,11 @@ template <class T>
 struct Backward {
   Call call;
   Chunk chunk;  // what to go back through; the chunks behind it are done
-  Changes<T> changes;
+  Changes<T> changes = {};
   InputGradient input_gradient;
   OutputGradient output_gradient;
-  MemoryGradient memory_gradient;  // Layout::kRows: kOfLast
-  WeightGradient weight_gradient;  // Layout::kRows only
+  MemoryGradient memory_gradient = MemoryGradient::kOfLast;  // Layout::kRows: kOfLast
+  WeightGradient weight_gradient;                            // Layout::kRows only
   const T* recurrent;   // w_hh packed for the way back, by ranges of units; unless kUnpacked
   const T* w_hh;        // kUnpacked: [G, P]
   const T* w_ih;        // packed for the way back, if the gradient of x is made by step; with
@@ -145,12 +145,12 @@ struct Backward {
   const T* cells;       // [N, H]
   const T* out;         // [N, P]
   const T* grad_out;    // [N, P], if given
-  const T* grad_cells;  // [N, H], if of every step
-  const T* x;           // [N, I], for the weight gradient by slot
-  T* grad_h;            // [B, P]: gradient of h after the chunk, becomes that of h before it
-  T* grad_c;            // [B, H]: gradient of c, likewise
-  T* grad_gates;        // [chunk.tokens, G] out
-  T* grad_x;            // [N, I] out, if made by step
+  const T* grad_cells = nullptr;  // [N, H], if of every step
+  const T* x;                     // [N, I], for the weight gradient by slot
+  T* grad_h;          // [B, P]: gradient of h after the chunk, becomes that of h before it
+  T* grad_c;          // [B, H]: gradient of c, likewise
+  T* grad_gates;      // [chunk.tokens, G] out
+  T* grad_x;          // [N, I] out, if made by step
   T* operands;        // [chunk.tokens, H] out: what the second product multiplied, if there is one
   T* grad_weights;    // by slot: [slots, G, gradient_width], added to
   T* grad_projected;  // [N, P] out, if projected: the whole gradient of each output

@@ -96,9 +96,9 @@ struct StageForward {
   GateFunctions functions;
   Keep keep;
   ResultIs result_is;
-  StateChanges changes;          // of the last stage: zoneout
-  Shares zoneout_h, zoneout_c;   // if so; no projection
-  const void* preactivations_t;  // T [R, G]: what x, biases and the products so far give
+  StateChanges changes = {};              // of the last stage: zoneout
+  Shares zoneout_h = {}, zoneout_c = {};  // if so; no projection
+  const void* preactivations_t;           // T [R, G]: what x, biases and the products so far give
   const void*
       h;         // T [B, H]: the old output, as the stage sees it; if the cell reads it, or zoneout
   void* c;       // A [B, H]: the running memory, if the cell has one; new after the last stage
@@ -119,21 +119,21 @@ struct StageBackward {
   int hidden;       // H
   GateFunctions functions;
   OutputGradient output_gradient;
-  MemoryGradient memory_gradient;
+  MemoryGradient memory_gradient = MemoryGradient::kOfLast;
   Again result_again;
-  StateChanges changes;
-  Beginnings begins_anew;       // if resets
-  const void* dropout;          // T [B, H], if recurrent dropout and the cell reads its output
-  Shares zoneout_h, zoneout_c;  // if so; no projection
-  const void* gates_t;          // A [R, G] activations
+  StateChanges changes = {};
+  Beginnings begins_anew = {};    // if resets
+  const void* dropout = nullptr;  // T [B, H], if recurrent dropout and the cell reads its output
+  Shares zoneout_h = {}, zoneout_c = {};  // if so; no projection
+  const void* gates_t;                    // A [R, G] activations
   const void* cells_t;       // A [R, H], if the cell has a memory, as for cells_before, c0, grad_c
   const void* cells_before;  // A [carried, H]
   const void* c0;            // A [B, H]
   const void* out_before;    // T [carried, H], if the cell reads its output, as for h0, grad_direct
   const void* h0;            // T [B, H]
   const void* grad_out_t;    // T [R, H], if given
-  const void* grad_cells_t;  // A [R, H], if of every step
-  const void* grad_result;   // T [B, H]: what came through the product behind this stage
+  const void* grad_cells_t = nullptr;  // A [R, H], if of every step
+  const void* grad_result;             // T [B, H]: what came through the product behind this stage
   void* grad_direct;   // A [B, H]: of h, what came past all products, if anything does (the cell
                        // reads its output, or zoneout); becomes that of h before
   void* grad_c;        // A [B, H]: of c, becomes that of c before
