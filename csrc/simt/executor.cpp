@@ -24,6 +24,10 @@ namespace rotcell::simt {
 
 Execution execution;
 
+Execution::~Execution() {
+  for (Thread& thread : threads) delete thread.copies;
+}
+
 namespace {
 
 std::mutex launch_lock;

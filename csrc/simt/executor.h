@@ -35,6 +35,8 @@ struct Execution {
   bool failed = false;
   std::exception_ptr error;  // of the thread that failed
 
+  ~Execution();
+
 #if defined(ROTCELL_SIMT_RACES)
   // Addresses by which ThreadSanitizer learns who waited for whom, as in Block.
   char exit_token;
