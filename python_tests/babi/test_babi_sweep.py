@@ -194,10 +194,9 @@ def start_sweep(data: Path, out: Path, *more: str) -> Any:
 def test_killed_and_resumed_has_the_same_files(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data", tasks=(1,), questions=200)
     source = Source.at(str(tmp_path / "data"))
-    options: dict[str, Any] = {"tasks": (1,), "seeds": 5, "sizes": (8,), "epochs": 6}
+    options: dict[str, Any] = {"tasks": (1,), "seeds": 3, "sizes": (8,), "epochs": 6}
     options |= {"cells": PLAIN_AND_ROTATING, "gates": "sigmoid"}
     plan = make_plan(EXPERIMENTS["state-size"], data=source.names((1,)), **options)
-    assert len(plan.runs) == 10  # so many that a busy machine does not miss the middle of them
     sweep(plan, Folder(tmp_path / "whole"), source, in_this_process)
 
     out = tmp_path / "out"
@@ -205,7 +204,7 @@ def test_killed_and_resumed_has_the_same_files(tmp_path: Path) -> None:
     def done() -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in (out / "runs").glob("task*.json")}
 
-    with start_sweep(tmp_path / "data", out, "--seeds", "5") as process:
+    with start_sweep(tmp_path / "data", out) as process:
         wait_until(lambda: len(done()) >= 1)
         workers = [pid for pid in children(process.pid) if alive(pid)]
         process.kill()
@@ -213,9 +212,9 @@ def test_killed_and_resumed_has_the_same_files(tmp_path: Path) -> None:
     assert workers
     wait_until(lambda: not any(map(alive, workers)), 20)  # none is left to compute for nobody
     survived = done()
-    assert 1 <= len(survived) < 10
+    assert 1 <= len(survived) < 6
 
-    with start_sweep(tmp_path / "data", out, "--seeds", "5") as process:
+    with start_sweep(tmp_path / "data", out) as process:
         wait_until(lambda: len(done()) > len(survived))
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
@@ -224,7 +223,7 @@ def test_killed_and_resumed_has_the_same_files(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
     rest = pending(plan, Folder(out), source)
-    assert 0 < len(rest) < 10
+    assert 0 < len(rest) < 6
     assert sweep(plan, Folder(out), source, in_this_process).done == len(rest)
     assert contents(out) == contents(tmp_path / "whole")
     assert {path: path.read_bytes() for path in survived} == survived
