@@ -154,7 +154,8 @@ def sequence(
 
 
 def _any_requires_grad(tensors: Sequence[Tensor | None]) -> bool:
-    for tensor in tensors:  # not any(): a generator takes longer than most searches
+    # Not any(): a generator takes longer than most searches here do.
+    for tensor in tensors:  # noqa: SIM110
         if tensor is not None and tensor.requires_grad:
             return True
     return False
