@@ -51,13 +51,36 @@ ROTCELL_INLINE int64_t lanes_of_vector(const Lanes& lanes, int vector) {
   return lanes.end - vector * kLanes<T>;
 }
 
-// Asks for elements that will be loaded or stored after a product, into the second-level cache. The
-// rows of a block lie one behind the other in memory.
-template <class T>
-ROTCELL_INLINE void prefetch(const T* elements, int64_t count) {
-  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
-  for (int64_t i = 0; i < count; i += kLine) __builtin_prefetch(elements + i, 0, 2);
-}
+// Memory that will be read or written after some products, asked for into the second-level cache: a
+// few lines before every tile of these products, because a processor that has many requests open
+// forgets further ones.
+class Prefetches {
+ public:
+  template <class T>
+  void add(const T* elements, int64_t count) {
+    const auto* begin = reinterpret_cast<const char*>(elements);
+    ranges_[count_++] = {begin, begin + count * static_cast<int64_t>(sizeof(T))};
+  }
+
+  void ask_for_some() {
+    for (int lines = kLines; lines > 0 && done_ < count_;) {
+      Range& range = ranges_[done_];
+      for (; lines > 0 && range.begin < range.end; --lines, range.begin += kLineBytes) {
+        __builtin_prefetch(range.begin, 0, 2);
+      }
+      if (range.begin >= range.end) ++done_;
+    }
+  }
+
+ private:
+  static constexpr int kLines = 32, kLineBytes = 64, kMostRanges = 8;
+  struct Range {
+    const char *begin, *end;
+  };
+
+  Range ranges_[kMostRanges];
+  int count_ = 0, done_ = 0;
+};
 
 // Columns of `lanes.count()` rows, `stride` apart, into these lanes of a block; the others stay.
 template <class T>
@@ -256,10 +279,11 @@ __attribute__((noinline)) void multiply_block_tile(const T* weights, Operand<T> 
 // `rows` rows of weights, in tiles, times [first, second]. Returns the weights behind them.
 template <class T, TileStart START>
 const T* multiply_block(const T* weights, int64_t rows, Operand<T> first, Operand<T> second,
-                        T* result) {
+                        T* result, Prefetches& soon) {
   const int64_t depth = first.depth + second.depth;
   const TileCut cut{rows};
   for (int64_t tile = 0; tile < cut.tiles; ++tile) {
+    soon.ask_for_some();
     T* target = result + cut.begin(tile) * kBlockRows<T>;
     with_tile_rows(cut.height(tile), [&](auto height) {
       multiply_block_tile<T, height(), START>(weights, first, second, target);
