@@ -194,7 +194,8 @@ static_assert(kTileRows * kBlockVectors + kBlockVectors + 1 <= kVectorRegisters)
 // time that a multiplication takes.
 struct TileCut {
   int64_t rows;
-  int64_t tiles = (rows + kTileRows - 1) / kTileRows;
+  int64_t most_rows = kTileRows;  // of a tile
+  int64_t tiles = (rows + most_rows - 1) / most_rows;
 
   constexpr int64_t begin(int64_t tile) const { return rows * tile / tiles; }
   constexpr int height(int64_t tile) const {
@@ -293,7 +294,14 @@ const T* multiply_block(const T* weights, int64_t rows, Operand<T> first, Operan
   return weights;
 }
 
-// ---- The weight gradient: gradient [rows, width] += grads [rows, tokens] x factors [tokens,
+// ---- The weight gradient, of [w_ih, w_hh, bias] and padding to whole vectors.
+
+template <class T>
+int64_t gradient_width(int64_t inputs, int64_t outputs) {
+  return (inputs + outputs + 1 + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
+}
+
+// gradient [rows, width] += grads [rows, tokens] x factors [tokens,
 // width], where a block of grads holds kBlockRows tokens in its lanes.
 
 template <class T, int ROWS, int VECTORS>
@@ -302,7 +310,7 @@ __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stri
                                               T* gradient) {
   constexpr int L = kLanes<T>, BR = kBlockRows<T>;
   Vec<T> sum[ROWS][VECTORS];
-#pragma GCC unroll 12
+#pragma GCC unroll 24
   for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v) sum[r][v] = load(gradient + r * width + v * L);
@@ -313,7 +321,7 @@ __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stri
       Vec<T> factor[VECTORS];
 #pragma GCC unroll 4
       for (int v = 0; v < VECTORS; ++v) factor[v] = load(factors + v * L);
-#pragma GCC unroll 12
+#pragma GCC unroll 24
       for (int r = 0; r < ROWS; ++r) {
         const Vec<T> grad = broadcast(grads[r * BR + lane]);
 #pragma GCC unroll 4
@@ -321,20 +329,22 @@ __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stri
       }
     }
   }
-#pragma GCC unroll 12
+#pragma GCC unroll 24
   for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v) store(gradient + r * width + v * L, sum[r][v]);
   }
 }
 
+// A narrow tile is the higher: it has to have as many sums.
 template <class T, int VECTORS>
 void add_outer_columns(const T* grads, int64_t block_stride, int64_t rows, const T* factors,
                        int64_t blocks, int64_t width, T* gradient) {
-  const TileCut cut{rows};
+  constexpr int kMostRows = (kVectorRegisters == 32 ? 24 : 12) / VECTORS;
+  const TileCut cut{rows, kMostRows};
   for (int64_t tile = 0; tile < cut.tiles; ++tile) {
     const int64_t row = cut.begin(tile);
-    with_tile_rows(cut.height(tile), [&](auto height) {
+    with_tile_rows<kMostRows>(cut.height(tile), [&](auto height) {
       add_outer_tile<T, height(), VECTORS>(grads + row * kBlockRows<T>, block_stride, factors,
                                            blocks, width, gradient + row * width);
     });
