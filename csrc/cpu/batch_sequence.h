@@ -417,7 +417,7 @@ struct BatchSequence {
     if constexpr (Cell::kHasMemory) {
       load_lanes(p.grad_c + rows.begin * H, H, H, all, b.grad_c.row(0));
     }
-    int64_t alive_before = 0;
+    int64_t alive_before = 0, carried_later = 0;
     for (int64_t position = p.chunk.end - 1; position >= p.chunk.begin; --position) {
       const RowStep s(call.steps, rows, position);
       const int64_t alive = s.end - s.begin, token = s.step.token + s.begin;
@@ -427,8 +427,13 @@ struct BatchSequence {
       alive_before = alive;
       load_lanes(p.gates + token * G, G, G, lanes(s), b.gates.row(0));
       if constexpr (Cell::kHasMemory) {
-        load_lanes(p.cells + token * H, H, H, lanes(s), b.c.row(0));
+        if (carried_later == alive) {
+          std::swap(b.c, b.c_before);  // the memory before the step after this one
+        } else {
+          load_lanes(p.cells + token * H, H, H, lanes(s), b.c.row(0));
+        }
         load_state(s, p.cells, p.c0, H, b.c_before.row(0));
+        carried_later = s.carried_end - s.begin;
       }
       if constexpr (Cell::kReadsOutput) load_state(s, p.out, p.h0, H, b.h_before.row(0));
       if (adds_grad_out) load_lanes(p.grad_out + token * H, H, H, lanes(s), b.grad_out.row(0));
