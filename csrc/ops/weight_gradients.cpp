@@ -91,10 +91,12 @@ template <class T>
 void WeightGradients<T>::add_rows(const Tensor& gradient, int64_t first_row,
                                   const Tensor& grad_gates, const Tensor& factors) const {
   const int64_t rows = gradient.size(0);
-  if (rows == 0) return;
-  const Tensor transposed =
-      grad_gates.view({rows, grad_gates.size(0)}, {1, sizes_.gate_rows}, first_row);
-  addmm_out(gradient, transposed, factors, empty_ ? 0 : 1);
+  const int64_t tokens = grad_gates.size(0);
+  for_product_rows(rows, tokens * factors.size(1), [&](int64_t begin, int64_t end) {
+    const Tensor transposed =
+        grad_gates.view({end - begin, tokens}, {1, sizes_.gate_rows}, first_row + begin);
+    addmm_out(gradient.narrow(0, begin, end - begin), transposed, factors, empty_ ? 0 : 1);
+  });
 }
 
 template <class T>
