@@ -168,7 +168,8 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
   std::optional<WeightGradients<T>> weights;
   std::optional<PartialWeightGradients<T>> partial;
   if (a.needs_grad_weights && plan.rows_in_lanes()) {
-    partial.emplace(sizes, plan.threads.row_threads());
+    partial.emplace(sizes, kernels.row_layout.gradient_width(sizes.inputs, sizes.outputs),
+                    plan.threads.row_threads());
   } else if (a.needs_grad_weights) {
     weights.emplace(cell, sizes, sequence, x, h0, out, chunk_tokens);
   }
