@@ -29,10 +29,12 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
   Product products[Cell::kStages];
   for_stages<Cell>([&](auto stage) {
     constexpr int S = decltype(stage)::value;
-    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int row, int gate_place) {
+    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int row) {
       const int unit = group.unit(row);
-      const int64_t weight_row = ProductRows<Cell, S>::weight_row(gate_place, hidden);
-      return unit < 0 ? to_storage<T>(0) : w_hh[weight_row * hidden + unit];
+      return [=](int gate_place) {
+        const int64_t weight_row = ProductRows<Cell, S>::weight_row(gate_place, hidden);
+        return unit < 0 ? to_storage<T>(0) : w_hh[weight_row * hidden + unit];
+      };
     });
   });
   // The first product's result is the gradient of the output before: it is made together with the

@@ -31,9 +31,11 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
   Product products[Cell::kStages];
   for_stages<Cell>([&](auto stage) {
     constexpr int S = decltype(stage)::value;
-    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int row, int column) {
+    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int row) {
       const int64_t weight_row = group.weight_row<Cell, S>(row);
-      return weight_row < 0 ? to_storage<T>(0) : w_hh[weight_row * hidden + column];
+      return [=](int column) {
+        return weight_row < 0 ? to_storage<T>(0) : w_hh[weight_row * hidden + column];
+      };
     });
   });
   for (int64_t position = 0; position < p.steps.count; ++position) {

@@ -24,8 +24,10 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
   Product products[Cell::kStages];
   for_stages<Cell>([&](auto stage) {
     constexpr int S = decltype(stage)::value;
-    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int unit, int place) {
-      return w_hh[ProductRows<Cell, S>::weight_row(place, hidden) * hidden + unit];
+    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int unit) {
+      return [=](int place) {
+        return w_hh[ProductRows<Cell, S>::weight_row(place, hidden) * hidden + unit];
+      };
     });
     fill_operand(operand(S), kRows, layout.staged[S], [](int, int) { return to_storage<T>(A(0)); });
   });

@@ -26,8 +26,9 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
   Product products[Cell::kStages];
   for_stages<Cell>([&](auto stage) {
     constexpr int S = decltype(stage)::value;
-    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int place, int column) {
-      return w_hh[ProductRows<Cell, S>::weight_row(place, hidden) * hidden + column];
+    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int place) {
+      const T* weights = w_hh + ProductRows<Cell, S>::weight_row(place, hidden) * hidden;
+      return [=](int column) { return weights[column]; };
     });
     fill_operand(operand(S), kRows, layout.staged[S], [&](int row, int column) {
       const bool exists = S == 0 && first_row + row < p.steps.batch && column < hidden;
