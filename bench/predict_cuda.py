@@ -271,8 +271,8 @@ class Case:
     def time(self, assumed: Assumptions) -> float:
         """A step, in microseconds: no less than what is read and kept of it takes in memory."""
         memories = 1 if self.pass_name == "forward" else 2  # c; backward, that of the step before
-        numbers = gate_rows(self.hidden) * (self.bytes + 4)
-        numbers += self.hidden * (self.bytes + 4 * memories)
+        numbers = gate_rows(self.hidden) * 2 * self.bytes
+        numbers += self.hidden * (1 + memories) * self.bytes
         return max(self._on_chip(assumed), self.batch * numbers / self.rates.memory)
 
     def _on_chip(self, assumed: Assumptions) -> float:

@@ -78,7 +78,11 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
         if (first_row + r >= step.rows) return;
         const A value = activation[S].template apply<Math>(from_input[S][r] + sum);
         activations[r * gate_rows + gate_row[S]] = value;
-        if (keep) static_cast<A*>(p.gates)[at_gate(S, r)] = value;
+        if (keep) {
+          static_cast<T*>(p.gates)[at_gate(S, r)] = activation[S].is_tanh
+                                                        ? KeptActivation<T>::of_tanh(value)
+                                                        : KeptActivation<T>::of_share(value);
+        }
       });
       block_barrier();
       if (alive) {
@@ -91,7 +95,7 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
         if constexpr (Cell::kHasMemory) {
           if constexpr (S == last_stage<Cell>) {
             c = Cell::template memory<Math>(gates, c);
-            if (keep) store_pair(item.units, static_cast<A*>(p.cells) + token * hidden, c);
+            if (keep) store_pair(item.units, static_cast<T*>(p.cells) + token * hidden, c);
           }
         }
         const Pair<A> result = Cell::template result<Math>(stage, gates, h_before, c);
