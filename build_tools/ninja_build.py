@@ -79,8 +79,10 @@ def is_below(source, folder):
 class NinjaFile:
     """The text of build.ninja, target by target; objects may be shared between targets."""
 
-    def __init__(self, compiler, flags):
+    def __init__(self, compiler, flags, flags_below):
+        """`flags_below`: by a folder's name, flags for what is below it only."""
         self.compiler = compiler
+        self.flags_below = flags_below
         self.lines = [
             "rule compile",
             f"  command = {words([*compiler, *flags])} $own_flags -MMD -MF $out.d -c $in -o $out",
@@ -99,12 +101,18 @@ class NinjaFile:
             "  deps = gcc",
         ]
 
-    def object(self, source, rule="compile", flags=()):
+    def object(self, source, rule="compile"):
         name = object_of(source)
         if name not in self.compiled:
             self.compiled.add(name)
             self.lines.append(f"build {name}: {rule} {path(source)}")
             if rule == "compile":
+                flags = [
+                    f
+                    for folder in self.flags_below
+                    if is_below(source, folder)
+                    for f in self.flags_below[folder]
+                ]
                 self.lines.append(f"  own_flags = {words([*own_flags(source), *flags])}")
         return name
 
@@ -126,31 +134,29 @@ def ninja_file(torch, compiler, toolkit, architectures):
         *COMMON_FLAGS,
         *TARGET_FLAGS,
         f"-I{ROOT / 'csrc'}",
-        f"-isystem{root / 'include'}",
         *(["-DROTCELL_X86=1"] if X86 else []),
         *shlex.split(os.environ.get("CXXFLAGS", "")),
     ]
-    ninja = NinjaFile(compiler, flags)
+    # pip may build with a torch and a pybind11 in a folder that is new every time: what needs
+    # neither of them is not compiled again for that.
+    flags_below = {
+        "ops": [f"-isystem{root / 'include'}"],
+        "module": [f"-isystem{pybind11_include()}", f"-isystem{sysconfig.get_path('include')}"],
+    }
+    if toolkit:
+        flags_below["cuda"] = ["-DUSE_CUDA=1", *(f"-isystem{f}" for f in toolkit.folders()[0])]
+    ninja = NinjaFile(compiler, flags, flags_below)
     torch_libraries = [f"-L{root / 'lib'}", "-ltorch_cpu"]
     if toolkit:
         nvcc = [*nvcc_command(toolkit, compiler), *(a.gencode for a in architectures)]
         ninja.add_rule("compile_cuda", nvcc)
-        includes = [f"-isystem{folder}" for folder in toolkit.folders()[0]]
         # First: what nvcc compiles takes the longest.
         objects = [ninja.object(source, "compile_cuda") for source in cuda_sources()]
-        for_cuda = ["-DUSE_CUDA=1", *includes]
-        objects += [
-            ninja.object(source, flags=for_cuda if is_below(source, "cuda") else ())
-            for source in cuda_cxx_sources()
-        ]
+        objects += [ninja.object(source) for source in cuda_cxx_sources()]
         libraries = [*torch_libraries, "-ltorch_cuda", *runtime_library(toolkit)]
         ninja.library(CUDA_LIBRARY, objects, libraries)
     ninja.library(CPU_LIBRARY, [ninja.object(s) for s in cpu_sources()], torch_libraries)
-    python = [f"-isystem{pybind11_include()}", f"-isystem{sysconfig.get_path('include')}"]
-    for_module = [
-        ninja.object(source, flags=python if is_below(source, "module") else ())
-        for source in module_sources()
-    ]
+    for_module = [ninja.object(source) for source in module_sources()]
     # Python's own symbols are in the interpreter.
     ninja.library(MODULE, for_module, ["-Wl,-z,undefs"])
     return ninja.text()

@@ -3,6 +3,7 @@
 It is built for one Python. With another, importing it fails and all else works.
 """
 
+from enum import Enum
 from typing import Any
 
 def instruction_set() -> str:
@@ -25,11 +26,24 @@ def cgroup_processors(membership: str, root: str) -> int | None:
         None without a quota.
     """
 
+def runnable_elsewhere() -> int:
+    """How many threads of other programs run or wait for a processor; 0 if that is not known."""
+
 class Contention:
     """What threads that wait for each other know of other programs; all times in seconds."""
 
-    def expected(self, now: float) -> bool:
-        """Whether threads had better not wait for each other now."""
+    class Advice(Enum):
+        """What threads had better do."""
+
+        WAIT_FOR_EACH_OTHER = ...
+        WORK_ALONE = ...
+        LOOK_FIRST = ...
+
+    def advice(self, now: float) -> Advice:
+        """Whether threads had better wait for each other now."""
+
+    def put_off(self, now: float) -> None:
+        """Begin another pause as long as the last."""
 
     def learn(self, worked: float, slept: float, now: float) -> None:
         """Tell how long threads worked together, and how long they slept, added up."""

@@ -11,6 +11,8 @@ from .reference import CELLS, Weights
 
 __all__ = ["ClassicGRUCell", "LSTMCell", "RotGRUCell", "RotLSTMCell"]
 
+_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
 
 class _Cell(CellModule):
     """What all cells share: weights, checks, and input without a batch."""
@@ -65,20 +67,18 @@ class _Cell(CellModule):
 
     def _run(self, x: Tensor, hx: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
         """The new state, for input and state with or without a batch."""
-        weights = Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        weights = Weights(*self._read(_WEIGHTS))
         if not self._fit(x, hx, weights.w_ih):
             self._check(x, hx, weights.w_ih)
         if hx is None:
             hx = (x.new_zeros(*x.shape[:-1], self.hidden_size),) * len(self._cell.states)
-        if x.dim() == 2:
-            return self._step(x, hx, weights)
-        states = self._step(x.unsqueeze(0), tuple(s.unsqueeze(0) for s in hx), weights)
-        return tuple(s.squeeze(0) for s in states)
-
-    def _step(self, x: Tensor, hx: tuple[Tensor, ...], weights: Weights) -> tuple[Tensor, ...]:
-        return ops.sequence(self._cell, x, hx, weights, None, False, self.gates, self.angle_gates)[
-            1:
-        ]
+        is_batched = x.dim() == 2
+        if not is_batched:
+            x, hx = x.unsqueeze(0), tuple(s.unsqueeze(0) for s in hx)
+        _, *states = ops.sequence(
+            self._cell, x, hx, weights, None, False, self.gates, self.angle_gates
+        )
+        return tuple(states if is_batched else [s.squeeze(0) for s in states])
 
     def _fit(self, x: Tensor, hx: tuple[Tensor, ...] | None, weight: Tensor) -> bool:
         """Whether there is plainly nothing to object to: quicker than looking for what is wrong."""

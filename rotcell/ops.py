@@ -113,22 +113,21 @@ def sequence(
     """
     ops = _OPS[cell.name]
     device = x.device
+    device_type = device.type  # kept: torch makes a string of it each time
     tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
-    if device.type != "meta" and torch.is_autocast_enabled(device.type):
-        tensors = _autocast(tensors, torch.get_autocast_dtype(device.type))
+    if device_type != "meta" and torch.is_autocast_enabled(device_type):
+        tensors = _autocast(tensors, torch.get_autocast_dtype(device_type))
         if changes is not UNCHANGED:
-            changes = StateChanges(*_autocast(changes, torch.get_autocast_dtype(device.type)))
+            changes = StateChanges(*_autocast(changes, torch.get_autocast_dtype(device_type)))
     options = (reverse, gates, angle_gates)
-    if _needs_reference(cell, device, tensors):
+    if _needs_reference(cell, device, device_type, tensors):
         return _by_reference(ops, tensors, batch_sizes, options, padding, changes, return_cells)
     arguments = (
         *tensors, batch_sizes, reverse, _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates],
     )  # fmt: skip
     is_plain = changes is UNCHANGED and not return_cells
     extras = () if is_plain else ops.extras(changes, return_cells)
-    needs_gradient = torch.is_grad_enabled() and any(
-        t is not None and t.requires_grad for t in tensors
-    )
+    needs_gradient = torch.is_grad_enabled() and _any_requires_grad(tensors)
     compiling = torch.compiler.is_compiling()
     if compiling or torch._C._is_tracing():
         # A trace is for any run, with or without gradients, so it saves nothing for them.
@@ -142,13 +141,24 @@ def sequence(
             results: tuple[Tensor, ...] = ops.differentiable(padding, extras, *arguments)
             return results
         with torch._C._AutoDispatchBelowAutograd():
+            if is_plain:
+                found = ops.forward[0](*arguments, False)[: ops.num_results]
+                return found if padding is None else (padding.take(found[0]), *found[1:])
             out, *rest = ops.forward[bool(extras)](*arguments, False, *extras)
-            kept = rest[: ops.num_states] if is_plain else ops.results(rest, return_cells)
+            kept = ops.results(rest, return_cells)
             return (out if padding is None else padding.take(out)), *kept
     except RuntimeError:
         if not _is_given_up(cell.name, device, tensors[0].dtype):
             raise
     return _by_reference(ops, tensors, batch_sizes, options, padding, changes, return_cells)
+
+
+def _any_requires_grad(tensors: Sequence[Tensor | None]) -> bool:
+    # Not any(): a generator takes longer than most searches here do.
+    for tensor in tensors:  # noqa: SIM110
+        if tensor is not None and tensor.requires_grad:
+            return True
+    return False
 
 
 def _by_reference(
@@ -182,11 +192,12 @@ def sequence_with_saved(
     """
     ops = _OPS[cell.name]
     tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
-    if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
-        tensors = _autocast(tensors, torch.get_autocast_dtype(x.device.type))
+    device_type = x.device.type
+    if device_type != "meta" and torch.is_autocast_enabled(device_type):
+        tensors = _autocast(tensors, torch.get_autocast_dtype(device_type))
         if changes is not UNCHANGED:
-            changes = StateChanges(*_autocast(changes, torch.get_autocast_dtype(x.device.type)))
-    if _needs_reference(cell, x.device, tensors):
+            changes = StateChanges(*_autocast(changes, torch.get_autocast_dtype(device_type)))
+    if _needs_reference(cell, x.device, device_type, tensors):
         return None
     functions = _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates]
     with torch._C._AutoDispatchBelowAutograd():
@@ -297,10 +308,12 @@ def _autocast(tensors: Sequence[Tensor | None], dtype: torch.dtype) -> tuple[Ten
     )
 
 
-def _needs_reference(cell: Cell, device: torch.device, tensors: Sequence[Any]) -> bool:
+def _needs_reference(
+    cell: Cell, device: torch.device, device_type: str, tensors: Sequence[Any]
+) -> bool:
     if _mode.reference or _is_given_up(cell.name, device, tensors[0].dtype):
         return True
-    if device.type != "cpu" and not _has_kernels(device):
+    if device_type != "cpu" and not _has_kernels(device):
         _warn_of_missing_kernels(device)
         return True
     if torch.compiler.is_compiling():

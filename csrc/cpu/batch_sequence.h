@@ -238,15 +238,16 @@ struct BatchSequence {
         }
       }
       load_lanes(p.x + (token - p.chunk.first_token) * I, I, I, lanes(s), b.x.row(0));
+      Prefetches soon;
       if (position + 1 < p.chunk.end) {
         const RowStep next(call.steps, rows, position + 1);
-        prefetch(p.x + (next.step.token + next.begin - p.chunk.first_token) * I,
+        soon.add(p.x + (next.step.token + next.begin - p.chunk.first_token) * I,
                  (next.end - next.begin) * I);
       }
-      prefetch(p.out + token * H, (s.end - s.begin) * H);
+      soon.add(p.out + token * H, (s.end - s.begin) * H);
       if (kept) {
-        prefetch(p.gates + token * G, (s.end - s.begin) * G);
-        if constexpr (Cell::kHasMemory) prefetch(p.cells + token * H, (s.end - s.begin) * H);
+        soon.add(p.gates + token * G, (s.end - s.begin) * G);
+        if constexpr (Cell::kHasMemory) soon.add(p.cells + token * H, (s.end - s.begin) * H);
       }
 
       const T* weights = p.weights;
@@ -260,7 +261,7 @@ struct BatchSequence {
         for (int64_t first = 0; first < pairs; first += Order::kPairs) {
           const int64_t count = pairs - first < Order::kPairs ? pairs - first : Order::kPairs;
           weights = multiply_block<T, TileStart::kBias>(weights, count * Order::kRows, x, memory,
-                                                        b.tile.row(0));
+                                                        b.tile.row(0), soon);
           // In two loops: the chain of all that a pair needs is too long for the processor to begin
           // the next pair before its end.
           with_gate_function(call.functions.gates, [&](auto function) {
@@ -416,7 +417,7 @@ struct BatchSequence {
     if constexpr (Cell::kHasMemory) {
       load_lanes(p.grad_c + rows.begin * H, H, H, all, b.grad_c.row(0));
     }
-    int64_t alive_before = 0;
+    int64_t alive_before = 0, carried_later = 0;
     for (int64_t position = p.chunk.end - 1; position >= p.chunk.begin; --position) {
       const RowStep s(call.steps, rows, position);
       const int64_t alive = s.end - s.begin, token = s.step.token + s.begin;
@@ -426,8 +427,13 @@ struct BatchSequence {
       alive_before = alive;
       load_lanes(p.gates + token * G, G, G, lanes(s), b.gates.row(0));
       if constexpr (Cell::kHasMemory) {
-        load_lanes(p.cells + token * H, H, H, lanes(s), b.c.row(0));
+        if (carried_later == alive) {
+          std::swap(b.c, b.c_before);  // the memory before the step after this one
+        } else {
+          load_lanes(p.cells + token * H, H, H, lanes(s), b.c.row(0));
+        }
         load_state(s, p.cells, p.c0, H, b.c_before.row(0));
+        carried_later = s.carried_end - s.begin;
       }
       if constexpr (Cell::kReadsOutput) load_state(s, p.out, p.h0, H, b.h_before.row(0));
       if (adds_grad_out) load_lanes(p.grad_out + token * H, H, H, lanes(s), b.grad_out.row(0));
@@ -439,7 +445,8 @@ struct BatchSequence {
         }
       }
 
-      if (position > p.chunk.begin) prefetch_back(p, RowStep(call.steps, rows, position - 1));
+      Prefetches soon;
+      if (position > p.chunk.begin) prefetch_step(p, RowStep(call.steps, rows, position - 1), soon);
 
       T* grads = b.grad_gates.row(factors.blocks * G);
       const T* weights = p.recurrent;
@@ -459,18 +466,18 @@ struct BatchSequence {
         const Operand<T> none{nullptr, 0};
         if constexpr (S > 0) {
           multiply_block<T, TileStart::kZero>(weights_of_stage[S], H, of_product, none,
-                                              b.grad_operands.row(0));
+                                              b.grad_operands.row(0), soon);
         } else if constexpr (Cell::kReadsOutput) {
           multiply_block<T, TileStart::kResult>(weights_of_stage[S], H, of_product, none,
-                                                b.grad_h.row(0));
+                                                b.grad_h.row(0), soon);
         } else {
           multiply_block<T, TileStart::kZero>(weights_of_stage[S], H, of_product, none,
-                                              b.grad_h.row(0));
+                                              b.grad_h.row(0), soon);
         }
       });
       if (p.input_gradient == InputGradient::kByStep) {
         multiply_block<T, TileStart::kZero>(weights, I, Operand<T>{grads, G},
-                                            Operand<T>{nullptr, 0}, b.grad_x.row(0));
+                                            Operand<T>{nullptr, 0}, b.grad_x.row(0), soon);
         store_lanes(b.grad_x.row(0), I, lanes(s), p.grad_x + token * I, I);
       }
       if (some_wait) {
@@ -492,18 +499,18 @@ struct BatchSequence {
   }
 
   // What the way back reads and writes of a step.
-  static void prefetch_back(const Backward<T>& p, const RowStep& s) {
+  static void prefetch_step(const Backward<T>& p, const RowStep& s, Prefetches& soon) {
     const int64_t H = p.call.hidden, I = p.call.inputs, G = Rows::count(H);
     const int64_t token = s.step.token + s.begin, alive = s.end - s.begin;
-    prefetch(p.gates + token * G, alive * G);
+    soon.add(p.gates + token * G, alive * G);
     if constexpr (Cell::kHasMemory) {
-      prefetch(p.cells + (s.step.token_before + s.begin) * H, (s.carried_end - s.begin) * H);
+      soon.add(p.cells + (s.step.token_before + s.begin) * H, (s.carried_end - s.begin) * H);
     }
-    if (p.output_gradient == OutputGradient::kGiven) prefetch(p.grad_out + token * H, alive * H);
-    if (p.input_gradient == InputGradient::kByStep) prefetch(p.grad_x + token * I, alive * I);
+    if (p.output_gradient == OutputGradient::kGiven) soon.add(p.grad_out + token * H, alive * H);
+    if (p.input_gradient == InputGradient::kByStep) soon.add(p.grad_x + token * I, alive * I);
     if (p.weight_gradient == WeightGradient::kBySlot) {
-      prefetch(p.x + token * I, alive * I);
-      prefetch(p.out + (s.step.token_before + s.begin) * H, (s.carried_end - s.begin) * H);
+      soon.add(p.x + token * I, alive * I);
+      soon.add(p.out + (s.step.token_before + s.begin) * H, (s.carried_end - s.begin) * H);
     }
   }
 

@@ -51,13 +51,36 @@ ROTCELL_INLINE int64_t lanes_of_vector(const Lanes& lanes, int vector) {
   return lanes.end - vector * kLanes<T>;
 }
 
-// Asks for elements that will be loaded or stored after a product, into the second-level cache. The
-// rows of a block lie one behind the other in memory.
-template <class T>
-ROTCELL_INLINE void prefetch(const T* elements, int64_t count) {
-  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
-  for (int64_t i = 0; i < count; i += kLine) __builtin_prefetch(elements + i, 0, 2);
-}
+// Memory that will be read or written after some products, asked for into the second-level cache: a
+// few lines before every tile of these products, because hundreds at once gain next to nothing:
+// more than a processor can have open.
+class Prefetches {
+ public:
+  template <class T>
+  void add(const T* elements, int64_t count) {
+    const auto* begin = reinterpret_cast<const char*>(elements);
+    ranges_[count_++] = {begin, begin + count * static_cast<int64_t>(sizeof(T))};
+  }
+
+  void ask_for_some() {
+    for (int lines = kLines; lines > 0 && done_ < count_;) {
+      Range& range = ranges_[done_];
+      for (; lines > 0 && range.begin < range.end; --lines, range.begin += kLineBytes) {
+        __builtin_prefetch(range.begin, 0, 2);
+      }
+      if (range.begin >= range.end) ++done_;
+    }
+  }
+
+ private:
+  static constexpr int kLines = 32, kLineBytes = 64, kMostRanges = 8;
+  struct Range {
+    const char *begin, *end;
+  };
+
+  Range ranges_[kMostRanges];
+  int count_ = 0, done_ = 0;
+};
 
 // Columns of `lanes.count()` rows, `stride` apart, into these lanes of a block; the others stay.
 template <class T>
@@ -171,7 +194,8 @@ static_assert(kTileRows * kBlockVectors + kBlockVectors + 1 <= kVectorRegisters)
 // time that a multiplication takes.
 struct TileCut {
   int64_t rows;
-  int64_t tiles = (rows + kTileRows - 1) / kTileRows;
+  int64_t most_rows = kTileRows;  // of a tile
+  int64_t tiles = (rows + most_rows - 1) / most_rows;
 
   constexpr int64_t begin(int64_t tile) const { return rows * tile / tiles; }
   constexpr int height(int64_t tile) const {
@@ -256,10 +280,11 @@ __attribute__((noinline)) void multiply_block_tile(const T* weights, Operand<T> 
 // `rows` rows of weights, in tiles, times [first, second]. Returns the weights behind them.
 template <class T, TileStart START>
 const T* multiply_block(const T* weights, int64_t rows, Operand<T> first, Operand<T> second,
-                        T* result) {
+                        T* result, Prefetches& soon) {
   const int64_t depth = first.depth + second.depth;
   const TileCut cut{rows};
   for (int64_t tile = 0; tile < cut.tiles; ++tile) {
+    soon.ask_for_some();
     T* target = result + cut.begin(tile) * kBlockRows<T>;
     with_tile_rows(cut.height(tile), [&](auto height) {
       multiply_block_tile<T, height(), START>(weights, first, second, target);
@@ -269,7 +294,14 @@ const T* multiply_block(const T* weights, int64_t rows, Operand<T> first, Operan
   return weights;
 }
 
-// ---- The weight gradient: gradient [rows, width] += grads [rows, tokens] x factors [tokens,
+// ---- The weight gradient, of [w_ih, w_hh, bias] and padding to whole vectors.
+
+template <class T>
+int64_t gradient_width(int64_t inputs, int64_t outputs) {
+  return (inputs + outputs + 1 + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
+}
+
+// gradient [rows, width] += grads [rows, tokens] x factors [tokens,
 // width], where a block of grads holds kBlockRows tokens in its lanes.
 
 template <class T, int ROWS, int VECTORS>
@@ -278,7 +310,7 @@ __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stri
                                               T* gradient) {
   constexpr int L = kLanes<T>, BR = kBlockRows<T>;
   Vec<T> sum[ROWS][VECTORS];
-#pragma GCC unroll 12
+#pragma GCC unroll 24
   for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v) sum[r][v] = load(gradient + r * width + v * L);
@@ -289,7 +321,7 @@ __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stri
       Vec<T> factor[VECTORS];
 #pragma GCC unroll 4
       for (int v = 0; v < VECTORS; ++v) factor[v] = load(factors + v * L);
-#pragma GCC unroll 12
+#pragma GCC unroll 24
       for (int r = 0; r < ROWS; ++r) {
         const Vec<T> grad = broadcast(grads[r * BR + lane]);
 #pragma GCC unroll 4
@@ -297,20 +329,22 @@ __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stri
       }
     }
   }
-#pragma GCC unroll 12
+#pragma GCC unroll 24
   for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v) store(gradient + r * width + v * L, sum[r][v]);
   }
 }
 
+// A narrow tile is the higher: it has to have as many sums.
 template <class T, int VECTORS>
 void add_outer_columns(const T* grads, int64_t block_stride, int64_t rows, const T* factors,
                        int64_t blocks, int64_t width, T* gradient) {
-  const TileCut cut{rows};
+  constexpr int kMostRows = (kVectorRegisters == 32 ? 24 : 12) / VECTORS;
+  const TileCut cut{rows, kMostRows};
   for (int64_t tile = 0; tile < cut.tiles; ++tile) {
     const int64_t row = cut.begin(tile);
-    with_tile_rows(cut.height(tile), [&](auto height) {
+    with_tile_rows<kMostRows>(cut.height(tile), [&](auto height) {
       add_outer_tile<T, height(), VECTORS>(grads + row * kBlockRows<T>, block_stride, factors,
                                            blocks, width, gradient + row * width);
     });

@@ -113,13 +113,6 @@ struct Forward {
   T* c_n;               // [B, H]; may be cells if nothing is kept
 };
 
-// Columns of a partial weight gradient: those of x, of the old output, 1 for the bias, padding.
-template <class T>
-constexpr int64_t gradient_width(int64_t inputs, int64_t outputs) {
-  constexpr int64_t kMultiple = 64 / static_cast<int64_t>(sizeof(T));
-  return (inputs + outputs + 1 + kMultiple - 1) / kMultiple * kMultiple;
-}
-
 enum class WeightGradient { kNotHere, kBySlot };
 enum class InputGradient { kNotHere, kByStep };
 enum class OutputGradient { kZero, kGiven };
@@ -152,7 +145,7 @@ struct Backward {
   T* grad_gates;      // [chunk.tokens, G] out
   T* grad_x;          // [N, I] out, if made by step
   T* operands;        // [chunk.tokens, H] out: what the second product multiplied, if there is one
-  T* grad_weights;    // by slot: [slots, G, gradient_width], added to
+  T* grad_weights;    // by slot: [slots, G, RowLayoutKernels::gradient_width], added to
   T* grad_projected;  // [N, P] out, if projected: the whole gradient of each output
   T* unprojected;     // [N, H] out, if projected: what was projected, again
   T* grad_unprojected;  // [B, H] scratch, if projected
@@ -196,6 +189,8 @@ struct RowLayoutKernels {
   void (*pack_forward)(const RecurrentWeights<T>&, const T* bias, T* packed);
   int64_t (*backward_elements)(const RecurrentWeights<T>&);
   void (*pack_backward)(const RecurrentWeights<T>&, T* packed);
+  // Columns of a partial weight gradient: those of x, of the old output, 1 for the bias, padding.
+  int64_t (*gradient_width)(int64_t inputs, int64_t outputs);
   void (*forward)(const Forward<T>&, const Work&);
   void (*backward)(const Backward<T>&, const Work&);
 };

@@ -106,6 +106,7 @@ constexpr CellKernels<T> make_cell_kernels() {
                          .pack_forward = BatchSequence<T, Cell>::pack_forward,
                          .backward_elements = BatchSequence<T, Cell>::backward_elements,
                          .pack_backward = BatchSequence<T, Cell>::pack_backward,
+                         .gradient_width = gradient_width<T>,
                          .forward = BatchSequence<T, Cell>::forward,
                          .backward = BatchSequence<T, Cell>::backward}};
 }

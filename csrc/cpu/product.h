@@ -49,11 +49,11 @@ struct PanelCut {
     const int64_t end = begin(panel + 1);
     return (end < columns ? end : columns) - begin(panel);
   }
-  // Whether `count` panels from this one on exist and are as wide as can be, without padding.
-  constexpr bool all_full(int64_t panel, int64_t count) const {
-    return panel + count <= panels &&
-           begin(panel + count) - begin(panel) == count * Tile::kVectors * kLanes<T> &&
-           begin(panel + count) <= columns;
+  // How many panels from this one on have so many vectors, if there are not more than `most`.
+  constexpr int count(int64_t panel, int vectors, int most) const {
+    int found = 0;
+    while (found < most && panel + found < panels && vectors_of(panel + found) == vectors) ++found;
+    return found;
   }
 };
 
@@ -203,21 +203,25 @@ TileFunction<T> tile_function(int rows, int vectors, std::integer_sequence<int, 
   return table[(rows - 1) * Tile::kVectors + vectors - 1];
 }
 
-// A single row times PANELS full panels at once: one panel alone has too few sums to hide the time
-// that a multiplication takes.
-template <class T, int PANELS>
+// A single row times several panels at once, first WIDE ones of Tile::kVectors vectors, then NARROW
+// ones of a vector less: one panel alone has too few sums to hide the time that a multiplication
+// takes.
+template <class T, int WIDE, int NARROW>
 void multiply_row(const Rows<T>& first, const Rows<T>& second, const T* panel, int64_t depth,
-                  const T* addend, T* result) {
-  constexpr int L = kLanes<T>, VECTORS = Tile::kVectors;
-  const int64_t panel_elements = depth * VECTORS * L;
-  Vec<T> sum[PANELS][VECTORS];
-#pragma GCC unroll 8
-  for (int p = 0; p < PANELS; ++p) {
-#pragma GCC unroll 8
-    for (int v = 0; v < VECTORS; ++v) {
-      sum[p][v] = addend ? load(addend + (p * VECTORS + v) * L) : Vec<T>{};
-    }
+                  const T* addend, T* result, int64_t columns) {
+  constexpr int L = kLanes<T>, V = Tile::kVectors, PANELS = WIDE + NARROW;
+  constexpr auto vectors_before = [](int p) { return p < WIDE ? p * V : p * (V - 1) + WIDE; };
+  constexpr int kSums = vectors_before(PANELS);
+  // All columns exist, but for some of the last vector.
+  const int64_t of_last = columns - (kSums - 1) * L;
+  Vec<T> sum[kSums];
+#pragma GCC unroll 32
+  for (int v = 0; v < kSums; ++v) {
+    sum[v] = addend ? load_first(addend + v * L, v + 1 < kSums ? L : of_last) : Vec<T>{};
   }
+  const T* weights[PANELS];
+#pragma GCC unroll 8
+  for (int p = 0; p < PANELS; ++p) weights[p] = panel + depth * vectors_before(p) * L;
   Rows<T> row = first;
   for (int part = 0; part < 2; ++part, row = second) {
     for (int64_t k = 0; k < row.depth; ++k) {
@@ -225,16 +229,33 @@ void multiply_row(const Rows<T>& first, const Rows<T>& second, const T* panel, i
 #pragma GCC unroll 8
       for (int p = 0; p < PANELS; ++p) {
 #pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; ++v) sum[p][v] += x * load(panel + p * panel_elements + v * L);
+        for (int v = 0; v < V; ++v) {
+          if (p < WIDE || v + 1 < V) sum[vectors_before(p) + v] += x * load(weights[p] + v * L);
+        }
+        weights[p] += (p < WIDE ? V : V - 1) * L;
       }
-      panel += VECTORS * L;
     }
   }
-#pragma GCC unroll 8
-  for (int p = 0; p < PANELS; ++p) {
-#pragma GCC unroll 8
-    for (int v = 0; v < VECTORS; ++v) store(result + (p * VECTORS + v) * L, sum[p][v]);
+#pragma GCC unroll 32
+  for (int v = 0; v < kSums; ++v) {
+    store_first(result + v * L, sum[v], v + 1 < kSums ? L : of_last);
   }
+}
+
+template <class T>
+using RowFunction = void (*)(const Rows<T>&, const Rows<T>&, const T*, int64_t, const T*, T*,
+                             int64_t);
+
+// The most panels of each width that multiply_row takes at once.
+constexpr int kRowWidePanels = kVectorRegisters == 32 ? 6 : 4, kRowNarrowPanels = 2;
+
+// multiply_row for so many panels.
+template <class T, int... WN>
+RowFunction<T> row_function(int wide, int narrow, std::integer_sequence<int, WN...>) {
+  constexpr int N = kRowNarrowPanels + 1;
+  // Its first place, for no panels at all, is never asked for.
+  static constexpr RowFunction<T> table[] = {multiply_row < T, WN / N, WN == 0 ? 1 : WN % N > ...};
+  return table[wide * N + narrow];
 }
 
 // result = addend + [first, second] x panels, where a row of [first, second] is a row of `first`
@@ -245,17 +266,24 @@ void multiply(const Rows<T>& first, const Rows<T>& second, int64_t row_count,
               T* result,  // [row_count, panels.columns], row stride result_stride
               int64_t result_stride) {
   using TileShapes = std::make_integer_sequence<int, Tile::kRows * Tile::kVectors>;
+  using RowShapes = std::make_integer_sequence<int, (kRowWidePanels + 1) * (kRowNarrowPanels + 1)>;
   if (row_count <= 0) return;
   const PanelCut<T> cut{panels.columns};
-  constexpr int kRowPanels = 4;
   int64_t done = 0;  // panels
   while (done < cut.panels) {
-    if (row_count == 1 && cut.all_full(done, kRowPanels)) {
-      const int64_t column = cut.begin(done);
-      multiply_row<T, kRowPanels>(first, second, panels.data + panels.depth * column, panels.depth,
-                                  addend.data ? addend.data + column : nullptr, result + column);
-      done += kRowPanels;
-      continue;
+    if (row_count == 1) {
+      const int wide = cut.count(done, Tile::kVectors, kRowWidePanels);
+      const int narrow =
+          wide < kRowWidePanels ? cut.count(done + wide, Tile::kVectors - 1, kRowNarrowPanels) : 0;
+      if (wide + narrow > 0) {
+        const int64_t column = cut.begin(done), end = cut.begin(done + wide + narrow);
+        row_function<T>(wide, narrow, RowShapes{})(
+            first, second, panels.data + panels.depth * column, panels.depth,
+            addend.data ? addend.data + column : nullptr, result + column,
+            (end < panels.columns ? end : panels.columns) - column);
+        done += wide + narrow;
+        continue;
+      }
     }
     const int64_t column = cut.begin(done), columns = cut.columns_of(done);
     const int vectors = cut.vectors_of(done);

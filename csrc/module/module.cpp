@@ -29,14 +29,23 @@ PYBIND11_MODULE(_C, m) {
         pybind11::arg("root"),
         "The processors that cgroups leave a process; None without a quota.");
   m.def("processors", rotcell::ops::processors, "The processors that this process may use.");
+  m.def("runnable_elsewhere", rotcell::ops::runnable_elsewhere,
+        "The threads of other programs that run or wait for a processor.");
   using rotcell::ops::Contention;
-  pybind11::class_<Contention>(m, "Contention")
-      .def(pybind11::init<>())
+  pybind11::class_<Contention> contention(m, "Contention");
+  pybind11::enum_<Contention::Advice>(contention, "Advice")
+      .value("WAIT_FOR_EACH_OTHER", Contention::Advice::kWaitForEachOther)
+      .value("WORK_ALONE", Contention::Advice::kWorkAlone)
+      .value("LOOK_FIRST", Contention::Advice::kLookFirst);
+  contention.def(pybind11::init<>())
       .def(
-          "expected",
+          "advice",
           [](const Contention& contention, double now) {
-            return contention.expected(at_second(now));
+            return contention.advice(at_second(now));
           },
+          pybind11::arg("now"))
+      .def(
+          "put_off", [](Contention& contention, double now) { contention.put_off(at_second(now)); },
           pybind11::arg("now"))
       .def(
           "learn",

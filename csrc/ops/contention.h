@@ -8,16 +8,28 @@
 
 namespace rotcell::ops {
 
-// Learns from how long threads slept, and tries again after a pause, which is longer the more often
-// they slept before.
+// Learns from how long threads slept, and lets them try again after a pause, which is longer the
+// more often they slept before.
 class Contention {
  public:
   using Clock = std::chrono::steady_clock;
   using Nanoseconds = std::chrono::nanoseconds;
 
-  // Whether threads had better not wait for each other now.
-  bool expected(Clock::time_point now = Clock::now()) const {
-    return now.time_since_epoch().count() < until_.load(std::memory_order_relaxed);
+  enum class Advice {
+    kWaitForEachOther,
+    kWorkAlone,
+    kLookFirst,  // a pause is over: try again, unless others can be seen to need the processors
+  };
+
+  Advice advice(Clock::time_point now = Clock::now()) const {
+    if (in_pause(now)) return Advice::kWorkAlone;
+    return pause_.load(std::memory_order_relaxed) > 0 ? Advice::kLookFirst
+                                                      : Advice::kWaitForEachOther;
+  }
+
+  // Another pause as long as the last.
+  void put_off(Clock::time_point now = Clock::now()) {
+    begin_pause(now, pause_.load(std::memory_order_relaxed));
   }
 
   // Threads worked together for some time, of which they slept so long, all of them added up.
@@ -28,7 +40,7 @@ class Contention {
     const int64_t before = pause_.load(std::memory_order_relaxed);
     if (kTolerated * slept < worked) {
       // Luck within a call that has begun before the pause tells nothing.
-      if (before > 0 && !expected(now)) {
+      if (before > 0 && !in_pause(now)) {
         pause_.store(before > kShortest ? before / 2 : 0, std::memory_order_relaxed);
       }
       return;
@@ -36,12 +48,19 @@ class Contention {
     const int64_t doubled = 2 * before;
     const int64_t pause = doubled < kShortest ? kShortest : doubled < kLongest ? doubled : kLongest;
     pause_.store(pause, std::memory_order_relaxed);
-    const Clock::time_point end =
-        now + std::chrono::duration_cast<Clock::duration>(Nanoseconds(pause));
-    until_.store(end.time_since_epoch().count(), std::memory_order_relaxed);
+    begin_pause(now, pause);
   }
 
  private:
+  bool in_pause(Clock::time_point now) const {
+    return now.time_since_epoch().count() < until_.load(std::memory_order_relaxed);
+  }
+  void begin_pause(Clock::time_point now, int64_t nanoseconds) {
+    const Clock::time_point end =
+        now + std::chrono::duration_cast<Clock::duration>(Nanoseconds(nanoseconds));
+    until_.store(end.time_since_epoch().count(), std::memory_order_relaxed);
+  }
+
   std::atomic<int64_t> pause_{0};  // nanoseconds; 0 while all goes well
   std::atomic<Clock::rep> until_{Clock::rep{INT64_MIN}};
 };

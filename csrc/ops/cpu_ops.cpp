@@ -33,6 +33,7 @@ ForwardResult forward(CellIndex index, const LayerSizes& sizes, const ForwardArg
   const bool keeps_cells = a.save || a.return_cells;
   const CallPlan plan = plan_call<T>(sizes, sequence.steps().lengths, projection_of(a),
                                      extras_of(a, a.return_cells && !a.save));
+  const AloneWhereCrowded alone(plan.threads);
   const Tensor h0 = a.h0.as_contiguous(type), c0 = a.c0.as_contiguous(type);
   const Tensor w_ih = a.w_ih.as_contiguous(type), w_hh = a.w_hh.as_contiguous(type);
   const Tensor b_ih = a.b_ih.as_contiguous(type), b_hh = a.b_hh.as_contiguous(type);
@@ -122,6 +123,7 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
   const Sequence sequence(a.batch_sizes, sizes.tokens, sizes.batch, a.reverse);
   const CallPlan plan = plan_call<T>(sizes, sequence.steps().lengths, projection_of(a),
                                      extras_of(a, a.grad_cells.defined()));
+  const AloneWhereCrowded alone(plan.threads);
   const Tensor grad_out = a.grad_out.as_contiguous(type), x = a.x.as_contiguous(type);
   const Tensor h0 = a.h0.as_contiguous(type), c0 = a.c0.as_contiguous(type);
   const Tensor w_ih = a.w_ih.as_contiguous(type), w_hh = a.w_hh.as_contiguous(type);
@@ -166,7 +168,8 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
   std::optional<WeightGradients<T>> weights;
   std::optional<PartialWeightGradients<T>> partial;
   if (a.needs_grad_weights && plan.rows_in_lanes()) {
-    partial.emplace(sizes, plan.threads.row_threads());
+    partial.emplace(sizes, kernels.row_layout.gradient_width(sizes.inputs, sizes.outputs),
+                    plan.threads.row_threads());
   } else if (a.needs_grad_weights) {
     weights.emplace(cell, sizes, sequence, x, h0, out, chunk_tokens);
   }

@@ -1,7 +1,9 @@
 #include "ops/processors.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -84,7 +86,38 @@ int64_t affinity_processors() {
   return static_cast<int64_t>(std::thread::hardware_concurrency());
 }
 
+// Of a thread, by the text of its stat file, "7 (a name) R 1 ...".
+bool is_runnable(const std::string& stat) {
+  const size_t name_end = stat.rfind(')');  // a name may have any character
+  return name_end != std::string::npos && stat.compare(name_end + 1, 2, " R") == 0;
+}
+
+// Threads of this process that run or wait for a processor: the one that asks, and those of a pool
+// that still look out for work.
+int64_t runnable_here() {
+  const std::string folder = "/proc/self/task";
+  const std::unique_ptr<DIR, int (*)(DIR*)> threads(opendir(folder.c_str()), closedir);
+  int64_t count = 0;
+  if (!threads) return count;
+  while (const dirent* thread = readdir(threads.get())) {
+    if (thread->d_name[0] == '.') continue;
+    count += is_runnable(file_text(folder + "/" + thread->d_name + "/stat"));
+  }
+  return count;
+}
+
 }  // namespace
+
+int64_t runnable_elsewhere() {
+  const int64_t here = runnable_here();
+  long long everywhere = 0;  // "0.20 0.18 0.12 1/80 11206": that 1
+  if (std::sscanf(file_text("/proc/loadavg").c_str(), "%*f %*f %*f %lld/", &everywhere) != 1) {
+    return 0;
+  }
+  return std::max<int64_t>(0, everywhere - here);
+}
+
+int64_t processors_of_machine() { return sysconf(_SC_NPROCESSORS_ONLN); }
 
 std::optional<int64_t> cgroup_processors(const std::string& membership, const std::string& root) {
   std::optional<double> least;

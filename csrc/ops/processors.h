@@ -15,4 +15,11 @@ std::optional<int64_t> cgroup_processors(const std::string& membership, const st
 // The smaller of what affinity and quota leave; at least 1. The quota is read once a process.
 int64_t processors();
 
+// How many threads of other programs run, or wait for a processor, on the whole machine now; 0 if
+// that cannot be seen. Takes some microseconds a thread of this process.
+int64_t runnable_elsewhere();
+
+// How many processors the machine has, whoever may use them.
+int64_t processors_of_machine();
+
 }  // namespace rotcell::ops

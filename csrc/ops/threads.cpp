@@ -9,6 +9,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "cpu/partition.h"
 #include "ops/contention.h"
@@ -18,6 +19,9 @@
 extern "C" {
 // Of the OpenMP runtime that torch brought; we link none of our own.
 __attribute__((weak)) int omp_in_parallel();
+// Of the MKL that torch brought, if it is there: the threads it uses for calls of this thread, 0
+// for as many as for others. Returns what was set before.
+__attribute__((weak)) int MKL_Set_Num_Threads_Local(int threads);
 }
 
 namespace rotcell::ops {
@@ -31,21 +35,41 @@ int64_t torch_threads() {
   return threads;
 }
 
+thread_local bool works_alone = false;
+
 // How many threads there are for us: as many as torch may use, unless we are in a parallel region
 // already, and no more than there are processors.
-int64_t available_threads() {
+int64_t possible_threads() {
   if (torch_uses_openmp() && omp_in_parallel()) return 1;
   const int64_t threads = torch_threads();
   return threads > 1 ? std::min(threads, processors()) : 1;
 }
 
+int64_t available_threads() { return works_alone ? 1 : possible_threads(); }
+
+// While it lives, torch's BLAS uses no other threads for this one.
+class OneBlasThread {
+ public:
+  OneBlasThread() { before_ = set(1); }
+  ~OneBlasThread() { set(before_); }
+  OneBlasThread(const OneBlasThread&) = delete;
+  OneBlasThread& operator=(const OneBlasThread&) = delete;
+
+ private:
+  static int set(int threads) {
+    return MKL_Set_Num_Threads_Local != nullptr ? MKL_Set_Num_Threads_Local(threads) : 0;
+  }
+  int before_;
+};
+
 // How many threads a product is worth: waking one takes a few microseconds, as long as this many
 // multiplications.
-int64_t worthwhile_threads(int64_t rows, int64_t multiplications_per_row) {
+int64_t worthwhile_threads(int64_t rows, int64_t multiplications_per_row,
+                           int64_t (*threads)() = available_threads) {
   constexpr double kWorthAThread = 2e5;
   const double work = static_cast<double>(rows) * static_cast<double>(multiplications_per_row);
   const int64_t worth = 1 + static_cast<int64_t>(work / kWorthAThread);
-  return worth > 1 ? std::min(available_threads(), worth) : 1;
+  return worth > 1 ? std::min(threads(), worth) : 1;
 }
 
 // The first exception that one of several threads met.
@@ -202,6 +226,21 @@ class Worker {
 // Of all calls: threads of one find the processors as those of another did.
 Contention contention;
 
+// Whether so many threads may count on a processor each while they wait for each other.
+bool may_wait_for_each_other(int64_t threads) {
+  switch (contention.advice()) {
+    case Contention::Advice::kWaitForEachOther:
+      return true;
+    case Contention::Advice::kWorkAlone:
+      return false;
+    case Contention::Advice::kLookFirst:
+      break;
+  }
+  if (runnable_elsewhere() + threads <= processors_of_machine()) return true;
+  contention.put_off();
+  return false;
+}
+
 // Whether this thread called the fork() that made this process, and who runs ops for it. Never
 // destroyed: the worker may still wait when the process ends.
 thread_local bool called_fork = false;
@@ -241,6 +280,22 @@ void for_row_tiles(int64_t rows, int64_t row_tile, int64_t multiplications_per_r
   parallel(slices, [&](int64_t i) { body(first_row(i), first_row(i + 1)); });
 }
 
+void for_product_rows(int64_t rows, int64_t multiplications_per_row,
+                      FunctionRef<void(int64_t, int64_t)> body) {
+  const int64_t slices =
+      std::min(rows, worthwhile_threads(rows, multiplications_per_row, possible_threads));
+  const auto run = [&](int64_t i) {
+    const OneBlasThread scope;
+    const cpu::Slice slice{i, slices};
+    body(slice.begin(rows), slice.end(rows));
+  };
+  if (works_alone) {
+    for (int64_t i = 0; i < slices; ++i) run(i);
+  } else {
+    parallel(slices, run);
+  }
+}
+
 void for_steps(int64_t begin, int64_t end, int64_t elements, FunctionRef<void(int64_t)> body) {
   constexpr int64_t kWorthAThread = 1 << 15;
   const int64_t steps = end - begin, grain = kWorthAThread / std::max<int64_t>(1, elements / steps);
@@ -265,11 +320,12 @@ ThreadPlan::ThreadPlan(const LayerWork& work)
       std::max<int64_t>(1, (work.hidden + work.unit_tile - 1) / work.unit_tile);
   const bool weights_are_cached = work.weights * work.weight_bytes <= kCachedBytes;
   int64_t shares = 1;
-  if (work.sharing == UnitSharing::kAllowed && row_tiles > 0 && threads > 1 &&
-      !contention.expected()) {
+  if (work.sharing == UnitSharing::kAllowed && row_tiles > 0 && threads > 1) {
     shares = weights_are_cached || work.batch >= threads * kFewRows ? threads / row_tiles : threads;
     const int64_t worth = work.batch * work.weights / kWorthWaiting;
     shares = std::clamp<int64_t>(std::min(shares, worth), 1, unit_tiles);
+    crowded_out_ = shares > 1 && !may_wait_for_each_other(threads);
+    if (crowded_out_) shares = 1;
   }
   if (shares > 1) row_threads_ = threads / shares;
   units_.reserve(static_cast<size_t>(shares));
@@ -278,6 +334,11 @@ ThreadPlan::ThreadPlan(const LayerWork& work)
     units_.push_back({first(i), std::min(work.hidden, first(i + 1))});
   }
 }
+
+AloneWhereCrowded::AloneWhereCrowded(const ThreadPlan& plan)
+    : before_(std::exchange(works_alone, works_alone || plan.is_crowded_out())) {}
+
+AloneWhereCrowded::~AloneWhereCrowded() { works_alone = before_; }
 
 void ThreadPlan::run(const Steps& steps, const Chunk& chunk,
                      FunctionRef<void(const cpu::Work&)> body) const {

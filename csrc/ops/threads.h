@@ -43,6 +43,11 @@ void for_row_tiles(int64_t rows, int64_t row_tile, int64_t multiplications_per_r
 // Runs body(position) for the steps of a chunk, whose copies move this many elements, likewise.
 void for_steps(int64_t begin, int64_t end, int64_t elements, FunctionRef<void(int64_t)> body);
 
+// Runs body(begin, end) on ranges of the rows of a product that torch's BLAS makes, each on one
+// thread. The ranges, and so the bits, are the same whether or not threads are crowded out (below).
+void for_product_rows(int64_t rows, int64_t multiplications_per_row,
+                      FunctionRef<void(int64_t, int64_t)> body);
+
 // Whether threads may have the same rows, and then different units, of a layer.
 enum class UnitSharing { kAllowed, kNever };
 
@@ -64,13 +69,29 @@ class ThreadPlan {
   int64_t row_threads() const { return row_threads_; }
   const std::vector<cpu::UnitRange>& units() const { return units_; }
   bool units_are_shared() const { return units_.size() > 1; }
+  // Whether threads would share units, but other programs need the processors.
+  bool is_crowded_out() const { return crowded_out_; }
 
   // Runs body for all that there is to do on this chunk.
   void run(const Steps& steps, const Chunk& chunk, FunctionRef<void(const cpu::Work&)> body) const;
 
  private:
   int64_t row_tile_, row_threads_;
+  bool crowded_out_ = false;
   std::vector<cpu::UnitRange> units_;
+};
+
+// While it lives, what this thread does is done by it alone, if the plan is crowded out: the last
+// of several threads gets its turn later than one has done it all.
+class AloneWhereCrowded {
+ public:
+  explicit AloneWhereCrowded(const ThreadPlan& plan);
+  ~AloneWhereCrowded();
+  AloneWhereCrowded(const AloneWhereCrowded&) = delete;
+  AloneWhereCrowded& operator=(const AloneWhereCrowded&) = delete;
+
+ private:
+  const bool before_;
 };
 
 }  // namespace rotcell::ops

@@ -91,10 +91,12 @@ template <class T>
 void WeightGradients<T>::add_rows(const Tensor& gradient, int64_t first_row,
                                   const Tensor& grad_gates, const Tensor& factors) const {
   const int64_t rows = gradient.size(0);
-  if (rows == 0) return;
-  const Tensor transposed =
-      grad_gates.view({rows, grad_gates.size(0)}, {1, sizes_.gate_rows}, first_row);
-  addmm_out(gradient, transposed, factors, empty_ ? 0 : 1);
+  const int64_t tokens = grad_gates.size(0);
+  for_product_rows(rows, tokens * factors.size(1), [&](int64_t begin, int64_t end) {
+    const Tensor transposed =
+        grad_gates.view({end - begin, tokens}, {1, sizes_.gate_rows}, first_row + begin);
+    addmm_out(gradient.narrow(0, begin, end - begin), transposed, factors, empty_ ? 0 : 1);
+  });
 }
 
 template <class T>
@@ -211,18 +213,18 @@ Tensor WeightGradients<T>::gradient(int64_t first_column, int64_t columns) const
 }
 
 template <class T>
-PartialWeightGradients<T>::PartialWeightGradients(const LayerSizes& sizes, int64_t slots)
+PartialWeightGradients<T>::PartialWeightGradients(const LayerSizes& sizes, int64_t width,
+                                                  int64_t slots)
     : sizes_(sizes),
+      width_(width),
       slots_(slots),
-      partial_(Tensor::zeros(
-          {slots, sizes.gate_rows * cpu::gradient_width<T>(sizes.inputs, sizes.outputs)},
-          dtype_of<T>())) {}
+      partial_(Tensor::zeros({slots, sizes.gate_rows * width}, dtype_of<T>())) {}
 
 template <class T>
 void PartialWeightGradients<T>::sum_into(const Tensor& w_ih, const Tensor& w_hh,
                                          const Tensor& bias) const {
   const int64_t inputs = sizes_.inputs, outputs = sizes_.outputs;
-  const int64_t width = cpu::gradient_width<T>(inputs, outputs), all = sizes_.gate_rows * width;
+  const int64_t width = width_, all = sizes_.gate_rows * width;
   T* sums = data();
   for_slices(all * slots_, [&](cpu::Slice slice) {
     const int64_t begin = slice.begin(sizes_.gate_rows), end = slice.end(sizes_.gate_rows);

@@ -65,7 +65,8 @@ class WeightGradients {
 template <class T>
 class PartialWeightGradients {
  public:
-  PartialWeightGradients(const LayerSizes& sizes, int64_t slots);
+  // `width` columns, as the kernels want.
+  PartialWeightGradients(const LayerSizes& sizes, int64_t width, int64_t slots);
 
   T* data() const { return partial_.template data<T>(); }
 
@@ -74,8 +75,8 @@ class PartialWeightGradients {
 
  private:
   const LayerSizes& sizes_;
-  int64_t slots_;
-  Tensor partial_;  // [slots, G, gradient_width]
+  int64_t width_, slots_;
+  Tensor partial_;  // [slots, G, width]
 };
 
 }  // namespace rotcell::ops

@@ -263,7 +263,7 @@ Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
   if (by_rows) {
     recurrent_back.resize(kernels.row_layout.backward_elements(all_weights));
     kernels.row_layout.pack_backward(all_weights, recurrent_back.data());
-    grad_weights.resize(threads.rows * G * gradient_width<T>(I, P));
+    grad_weights.resize(threads.rows * G * kernels.row_layout.gradient_width(I, P));
   }
   const auto projection_back = packed(cpu::kernels<T>().backward_weights, w_hr, P, H);
   const auto input_back = packed(cpu::kernels<T>().backward_weights, w_ih, G, I);
@@ -302,7 +302,7 @@ Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
   }
   std::vector<T> total;
   if (by_rows) {
-    const int64_t width = gradient_width<T>(I, P), columns = I + P + 1;
+    const int64_t width = kernels.row_layout.gradient_width(I, P), columns = I + P + 1;
     total.resize(G * columns);
     for (int64_t i = 0; i < static_cast<int64_t>(grad_weights.size()); ++i) {
       if (i % width < columns) total[i / width % G * columns + i % width] += grad_weights[i];

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -203,6 +204,28 @@ def test_unbatched_input():
     trace = rotcell.trace(layer, x)
     assert trace[0].angles.shape == (5, 2)
     assert torch.equal(trace.output, layer(x)[0])
+
+
+@pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
+def test_episodes_are_traced_as_if_alone(make):
+    layer = make().double().eval()
+    begins = [0, 3, 4, 9]
+    x = torch.randn(9, 1, layer.input_size, dtype=torch.float64)
+    resets = torch.zeros(9, 1, dtype=torch.bool)
+    resets[begins[1:-1]] = True
+    if layer.batch_first:
+        x, resets = x.transpose(0, 1), resets.transpose(0, 1)
+    time = 1 if layer.batch_first else 0
+    whole = rotcell.trace(layer, x, resets=resets)
+    parts = [
+        rotcell.trace(layer, x.narrow(time, begin, end - begin))
+        for begin, end in itertools.pairwise(begins)
+    ]
+    for k, direction in enumerate(whole):
+        for name in (*direction.names, "previous_memory", "kept"):
+            alone = torch.cat([part[k].flat(name) for part in parts])
+            torch.testing.assert_close(direction.flat(name), alone, rtol=0, atol=1e-14)
+    torch.testing.assert_close(whole.output, layer(x, resets=resets)[0], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("bias", [True, False])

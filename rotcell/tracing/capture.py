@@ -31,6 +31,7 @@ class Captured:
     gates: dict[str, Tensor]  # each [N, H], after its activation
     angles: Tensor | None  # [N, H // 2], radians; None if the cell does not rotate
     output: Tensor  # [N, P]
+    fresh: Tensor | None  # bool [N, 1]: steps that start from zero; None if no episode begins
 
     @property
     def initial_memory(self) -> Tensor:
@@ -60,7 +61,8 @@ class Captured:
     @property
     def previous_memory(self) -> Tensor:
         """``[N, H]``, what each step started from."""
-        return self.layout.previous(self.memory, self.initial_memory, self.reverse)
+        previous = self.layout.previous(self.memory, self.initial_memory, self.reverse)
+        return previous if self.fresh is None else previous.masked_fill(self.fresh, 0)
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,12 @@ class Capture:
 
 
 @torch.no_grad()
-def capture(layer: nn.Module, x: Tensor | PackedSequence, state: Any = None) -> Capture:
+def capture(
+    layer: nn.Module,
+    x: Tensor | PackedSequence,
+    state: Any = None,
+    resets: Tensor | PackedSequence | None = None,
+) -> Capture:
     """Run a layer as its own forward does, keeping what the kernels save."""
     cell_name = type(layer).__name__
     if isinstance(layer, nn.LSTM):
@@ -179,7 +186,8 @@ def capture(layer: nn.Module, x: Tensor | PackedSequence, state: Any = None) -> 
             )
         (out, *last), (gates, *memory) = results
         named, angles = _by_gate(gates, layer._cell, layer.hidden_size)
-        common = (layout[0], reverse, named, angles, out)
+        fresh = _fresh_steps(changes.resets, layout[0], len(states[0]), reverse)
+        common = (layout[0], reverse, named, angles, out, fresh)
         if memory:
             zoneout = changes.zoneout_c is not None
             found.append(CapturedLSTM(*common, memory[0], states[1], zoneout))
@@ -192,8 +200,17 @@ def capture(layer: nn.Module, x: Tensor | PackedSequence, state: Any = None) -> 
     # A shallow copy shares the parameters; all but running a direction is the layer's own code.
     twin: Any = copy.copy(layer)
     twin._run_direction = run_direction
-    output, last_state = twin.forward(x, state)
+    output, last_state = twin.forward(x, state, resets=resets)
     return Capture(cell_name, layout[0], output, last_state, found)
+
+
+def _fresh_steps(resets: Tensor | None, layout: Layout, rows: int, reverse: bool) -> Tensor | None:
+    """Which steps start from zero, ``[N, 1]``, given where episodes begin, ``[N]``."""
+    if resets is None:
+        return None
+    begins = resets.unsqueeze(1)
+    # Backwards a step comes after the first of the next episode.
+    return layout.previous(begins, begins.new_zeros(rows, 1), reverse) if reverse else begins
 
 
 def _mask_of_tokens(

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     Array = npt.NDArray[np.floating[Any]]
 
 
-def trace(layer: nn.Module, x: Tensor | PackedSequence, state: Any = None) -> Trace:
+def trace(
+    layer: nn.Module,
+    x: Tensor | PackedSequence,
+    state: Any = None,
+    *,
+    resets: Tensor | PackedSequence | None = None,
+) -> Trace:
     """Run a layer and keep what happened inside it at every step.
 
     The numbers are those that the layer's kernels save for backward in training, so time and memory
@@ -36,6 +42,7 @@ def trace(layer: nn.Module, x: Tensor | PackedSequence, state: Any = None) -> Tr
             and zoneout act as the layer's mode says.
         x: what the layer takes: padded, packed or unbatched.
         state: the initial state, as the layer takes it; zeros if None.
+        resets: where episodes begin inside the sequences, as the layer takes it.
 
     Returns:
         A `Trace`: one `Direction` for each layer and direction, in the order of h_n.
@@ -54,7 +61,7 @@ def trace(layer: nn.Module, x: Tensor | PackedSequence, state: Any = None) -> Tr
         >>> torch.equal(found[1].output, layer(x)[0])
         True
     """
-    run = capture(layer, x, state)
+    run = capture(layer, x, state, resets)
     names = _direction_names(run.directions)
     directions = [Direction(n, c) for n, c in zip(names, run.directions, strict=True)]
     return Trace(run.cell, run.layout, run.output, run.state, directions)
