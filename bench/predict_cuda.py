@@ -31,9 +31,10 @@ TYPES = {torch.float32: 4, torch.float16: 2}
 PASSES = ("forward", "backward")
 
 # As in csrc/cuda/shapes.h, for RotLSTM.
-WARP, CHUNK_BYTES, COOPERATIVE_ROWS, TENSOR_SIDE = 32, 16, 16, 16
+WARP, CHUNK_BYTES, COOPERATIVE_ROWS, TENSOR_SIDE, TENSOR_GROUP = 32, 16, 16, 16, 4
 RESIDENT_THREADS = {(4, 1): 512, (4, 4): 384, (2, 1): 736, (2, 4): 640}
 REGISTER_CHUNKS = {4: 4, 2: 2}
+REGISTER_TILES = 32
 RESULT_BYTES = 4
 
 
@@ -221,17 +222,18 @@ class Case:
 
     def _tensor(self) -> Step:
         rows = divide_up(self.rows(self.plan["units_per_block"]), TENSOR_SIDE) * TENSOR_SIDE
-        tiles, columns = rows // TENSOR_SIDE, divide_up(self.depth, TENSOR_SIDE)
-        slices = max(1, min(columns, self.plan["threads"] // WARP // tiles))
+        row_tiles, columns = rows // TENSOR_SIDE, divide_up(self.depth, TENSOR_SIDE)
+        slices = max(1, min(columns, self.plan["threads"] // WARP // row_tiles))
+        tiles = divide_up(columns, slices)
         granule = slices * TENSOR_SIDE * self.bytes
-        depth = divide_up(columns, slices) * granule
-        staged, buffers = self._stage(depth, granule)
+        depth = tiles * granule
+        staged, buffers = self._stage(depth, TENSOR_GROUP * granule)
         results = slices * COOPERATIVE_ROWS * rows * RESULT_BYTES
         padding = 8 * self.bytes
-        self._expect_shared(
-            rows * (depth + padding), buffers * COOPERATIVE_ROWS * (staged + padding), results
-        )
-        shared = tiles * 2 * TENSOR_SIDE * depth + 2 * results
+        lanes = row_tiles * slices * WARP
+        weights = max(0, tiles - REGISTER_TILES) * lanes * CHUNK_BYTES
+        self._expect_shared(weights, buffers * COOPERATIVE_ROWS * (staged + padding), results)
+        shared = weights + row_tiles * TENSOR_SIDE * depth + 2 * results
         fmas = COOPERATIVE_ROWS * rows * depth // self.bytes
         product = Step(fmas, self.compiled.instructions_per_fma, shared, shared, 0)
         return self._staged(product, depth, staged, slices)
@@ -269,8 +271,8 @@ class Case:
     def time(self, assumed: Assumptions) -> float:
         """A step, in microseconds: no less than what is read and kept of it takes in memory."""
         memories = 1 if self.pass_name == "forward" else 2  # c; backward, that of the step before
-        numbers = gate_rows(self.hidden) * (self.bytes + 4)
-        numbers += self.hidden * (self.bytes + 4 * memories)
+        numbers = gate_rows(self.hidden) * 2 * self.bytes
+        numbers += self.hidden * (1 + memories) * self.bytes
         return max(self._on_chip(assumed), self.batch * numbers / self.rates.memory)
 
     def _on_chip(self, assumed: Assumptions) -> float:

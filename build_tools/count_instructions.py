@@ -68,11 +68,13 @@ class KernelCounts(NamedTuple):
     registers: int
     steps: LoopCounts
     innermost: list[LoopCounts]
+    unrolled: list[LoopCounts]  # runs without a jump that use tensor cores
 
     @property
     def product_loop(self):
-        """The innermost loop that multiplies most."""
-        best = max(self.innermost, key=lambda loop: loop.products, default=None)
+        """The innermost loop, or run for tensor cores, that multiplies most."""
+        found = [*self.innermost, *self.unrolled]
+        best = max(found, key=lambda loop: loop.products, default=None)
         return best if best is not None and best.products else None
 
     @property
@@ -93,7 +95,10 @@ def count(text):
         steps = kernel.steps()
         if steps is not None:
             inner = [LoopCounts.of(kernel.within(loop)) for loop in kernel.innermost(steps)]
-            found[kernel.symbol] = KernelCounts(0, LoopCounts.of(kernel.within(steps)), inner)
+            runs = [LoopCounts.of(run) for run in kernel.runs(steps)]
+            unrolled = [run for run in runs if run.kinds.get("mma")]
+            whole = LoopCounts.of(kernel.within(steps))
+            found[kernel.symbol] = KernelCounts(0, whole, inner, unrolled)
     return found
 
 
@@ -147,8 +152,10 @@ def table(counts, release, disassembler):
         "- *barriers*: waits of a block for all its threads.",
         "- *in flight*: the most loads from global memory that a thread has issued by the time it",
         "  needs one of them.",
-        "- *product loop*: the innermost loop that multiplies most. *loading loop*: the one that",
-        "  brings numbers from global into shared memory and does little else.",
+        "- *product loop*: the innermost loop that multiplies most; on tensor cores, whose weights",
+        "  are in registers, it is unrolled, and this is the longest part of it without a jump.",
+        "  *loading loop*: the one that brings numbers from global into shared memory and does",
+        "  little else.",
         "",
         f"| {' | '.join(HEADER)} |",
         f"| --- | --- |{' ---: |' * (len(HEADER) - 4)} --- | --- |",

@@ -126,6 +126,21 @@ def test_loads_in_flight_are_those_issued_before_one_is_needed(tools):
     assert in_flight(*copies, *copies) == 2
 
 
+def test_a_product_on_tensor_cores_may_be_unrolled(tools):
+    _, counting = tools
+    lines = [
+        *("LDSM.16.M88.4 R8, [R2]", "HMMA.16816.F32 R4, R8, R12, R4", "@P0 BRA `(.L_x_8)"),
+        *("LDSM.16.M88.4 R8, [R2]", "HMMA.16816.F32 R4, R8, R14, R4"),
+        *("HMMA.16816.F32 R4, R8, R16, R4", "BSYNC B0", "@P1 BRA `(.L_x_9)"),
+    ]
+    unrolled = "\n".join(f"        /*{0x160 + k:04x}*/  {line} ;" for k, line in enumerate(lines))
+    code = CODE.replace(
+        "        /*0160*/                   MUFU", f"{unrolled}\n.L_x_8:\n/**/ MUFU"
+    )
+    (walk,) = counting.count(code).values()
+    assert str(walk.product_loop) == "5: 1 shared, 2 mma, 2 branch"
+
+
 def test_what_the_table_says_is_read_again(tools):
     _, counting = tools
     (walk,) = counting.count(CODE).values()

@@ -204,7 +204,8 @@ def sequence_with_saved(
         extras = ops.extras(changes, False)
         forward = ops.forward[bool(extras)]
         results = forward(*tensors, batch_sizes, reverse, *functions, True, *extras)
-    return results[: ops.num_results], results[ops.num_results :]
+    saved = _activations(cell, results[ops.num_results :], states[-1].shape[1])
+    return results[: ops.num_results], saved
 
 
 def gradients_from_saved(
@@ -228,7 +229,50 @@ def gradients_from_saved(
     tensors = (x, *states, *weights[: ops.num_weights])
     options = (reverse, _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates])
     needed = [t is not None for t in tensors]
+    saved = _as_saved(cell, saved, states[-1].shape[1], _saved_dtype(x))
     return _kernel_gradients(ops, grads, tensors, batch_sizes, options, out, saved, needed)
+
+
+#: Kinds of devices whose kernels save gates and memory of half types in the half type; others save
+#: them in float32. A gate above a half (but no candidate) is then saved as its distance from 1 with
+#: the sign turned, because a half type is too coarse near 1.
+_SAVES_HALVES = {"cuda"}
+
+
+def _saved_dtype(x: Tensor) -> torch.dtype:
+    half = x.dtype in (torch.float16, torch.bfloat16)
+    return torch.float32 if half and x.device.type not in _SAVES_HALVES else x.dtype
+
+
+def _shares(cell: Cell, gates: Tensor, hidden_size: int) -> Iterator[Tensor]:
+    """The columns of those gates that are shares of 1, or of a turn."""
+    meanings = cell.recurrence.gates
+    for gate in cell.gates:
+        if meanings.get(gate) != "candidate":
+            yield gates[:, cell.rows_of(gate, hidden_size)]
+
+
+def _activations(cell: Cell, saved: Sequence[Tensor], hidden_size: int) -> tuple[Tensor, ...]:
+    """What a kernel saved, as activations and values of the states."""
+    if saved[0].dtype not in (torch.float16, torch.bfloat16):
+        return tuple(saved)
+    gates, *rest = [t.float() for t in saved]
+    for columns in _shares(cell, gates, hidden_size):
+        columns.copy_(torch.where(torch.signbit(columns), 1 + columns, columns))
+    return gates, *rest
+
+
+def _as_saved(
+    cell: Cell, saved: Sequence[Tensor], hidden_size: int, dtype: torch.dtype
+) -> tuple[Tensor, ...]:
+    """The other way round."""
+    if dtype not in (torch.float16, torch.bfloat16):
+        return tuple(saved)
+    gates, *rest = saved
+    gates = gates.clone()
+    for columns in _shares(cell, gates, hidden_size):
+        columns.copy_(torch.where(columns > 0.5, -(1 - columns), columns))
+    return tuple(t.to(dtype) for t in (gates, *rest))
 
 
 #: Cells, devices and types for which no kernel is to be trusted.
@@ -551,14 +595,13 @@ def _fake_forward(cell: Cell, op: Any) -> Callable[..., tuple[Tensor, ...]]:
         states, w_hh, save = rest[:num_states], rest[num_states + 1], arguments[names.index("save")]
         keep_cells = save or (names[-1] == "return_cells" and arguments[-1])
         tokens = x.shape[0]
-        # Gates and, of each state but the output, every step's value; in the type of the kernel.
+        # Gates and, of each state but the output, every step's value.
         widths = [w_hh.shape[0], *(s.shape[1] for s in states[1:])]
-        half = x.dtype in (torch.float16, torch.bfloat16)
         return (
             x.new_empty(tokens, states[0].shape[1]),
             *(s.new_empty(s.shape) for s in states),
             *(
-                x.new_empty((tokens, w) if keep else (0,), dtype=torch.float32 if half else x.dtype)
+                x.new_empty((tokens, w) if keep else (0,), dtype=_saved_dtype(x))
                 for w, keep in zip(widths, (save, keep_cells), strict=False)
             ),
         )

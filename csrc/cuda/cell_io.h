@@ -37,6 +37,25 @@ ROTCELL_DEVICE void store_pair(const PairOfUnits& units, T* row, const Pair<Comp
   units.write(0, pair, [&](int64_t i, Compute<T> value) { row[i] = to_storage<T>(value); });
 }
 
+// How an activation is kept for backward, in the tensors' own type. A half type is too coarse near
+// 1, where a gate stands that keeps the memory for long: there a share of 1 is kept as its distance
+// from 1, with the sign turned.
+template <class T>
+struct KeptActivation {
+  using A = Compute<T>;
+  static constexpr bool kFromBothEnds = sizeof(T) == 2;
+
+  static ROTCELL_DEVICE T of_tanh(A value) { return to_storage<T>(value); }
+  static ROTCELL_DEVICE T of_share(A value) {
+    return to_storage<T>(kFromBothEnds && value > A(0.5) ? -(A(1) - value) : value);
+  }
+  static ROTCELL_DEVICE A tanh(T kept) { return to_compute(kept); }
+  static ROTCELL_DEVICE A share(T kept) {
+    const A value = to_compute(kept);
+    return kFromBothEnds && copysignf(1.0f, static_cast<float>(value)) < 0 ? A(1) + value : value;
+  }
+};
+
 template <class Cell, class A>
 using Gates = GateValues<Cell, DeviceMath<A>>;
 
@@ -64,6 +83,48 @@ struct GateSelection {
     if constexpr (kTurns) {
       gates.turns = units.whole() ? value(CellRows<Cell>::angles(units.hidden) + units.angle())
                                   : static_cast<A>(missing_angle);
+    }
+  }
+
+  // Activations, as they are kept: row [G].
+  template <class T>
+  static ROTCELL_DEVICE void read_kept(const PairOfUnits& units, Gates<Cell, A>& gates,
+                                       const T* row) {
+    for_gates<Cell>([&](auto gate) {
+      constexpr int kGate = decltype(gate)::value;
+      if constexpr (Which{}(Cell::product(kGate), Cell::stage(kGate))) {
+        gates[kGate] = units.read<A>(CellRows<Cell>::offset(kGate, units.hidden), [&](int64_t i) {
+          return Cell::activation(kGate) == Activation::kTanh ? KeptActivation<T>::tanh(row[i])
+                                                              : KeptActivation<T>::share(row[i]);
+        });
+      }
+    });
+    if constexpr (kTurns) {
+      gates.turns =
+          units.whole()
+              ? KeptActivation<T>::share(row[CellRows<Cell>::angles(units.hidden) + units.angle()])
+              : A(MissingAngle::kActivation);
+    }
+  }
+  template <class T>
+  static ROTCELL_DEVICE void write_kept(const PairOfUnits& units, const Gates<Cell, A>& gates,
+                                        T* row) {
+    for_gates<Cell>([&](auto gate) {
+      constexpr int kGate = decltype(gate)::value;
+      if constexpr (Which{}(Cell::product(kGate), Cell::stage(kGate))) {
+        units.write(CellRows<Cell>::offset(kGate, units.hidden), gates[kGate],
+                    [&](int64_t i, A value) {
+                      row[i] = Cell::activation(kGate) == Activation::kTanh
+                                   ? KeptActivation<T>::of_tanh(value)
+                                   : KeptActivation<T>::of_share(value);
+                    });
+      }
+    });
+    if constexpr (kTurns) {
+      if (units.whole()) {
+        row[CellRows<Cell>::angles(units.hidden) + units.angle()] =
+            KeptActivation<T>::of_share(gates.turns);
+      }
     }
   }
 

@@ -29,9 +29,9 @@ class ChunkedProduct {
   using A = Compute<T>;
   using Matrix = ChunkedMatrix;
 
-  // Brings the matrix on chip; element(row, column) is asked for inside it only.
-  template <class Element>
-  ROTCELL_DEVICE void load(const Matrix& matrix, unsigned char* shared, Element element) {
+  // Brings the matrix on chip; rows(row)(column) is asked for inside it only.
+  template <class Rows>
+  ROTCELL_DEVICE void load(const Matrix& matrix, unsigned char* shared, Rows rows) {
     matrix_ = matrix;
     const int thread = static_cast<int>(threadIdx.x);
     slice_ = kSlices == Slices::kApart ? thread / matrix.rows : thread % matrix.slices;
@@ -39,12 +39,13 @@ class ChunkedProduct {
     has_work_ = thread < matrix.threads();
     in_shared_ = reinterpret_cast<WeightChunk<T>*>(shared);
     if (!has_work_) return;
+    const auto row = rows(row_);
     const int count = matrix_.chunks_per_slice();
 #pragma unroll
     for (int i = 0; i < kRegisterChunks; ++i) {
-      if (i < count) in_registers_[i] = gathered(i, element);
+      if (i < count) in_registers_[i] = gathered(i, row);
     }
-    for (int i = kRegisterChunks; i < count; ++i) shared_chunk(i) = gathered(i, element);
+    for (int i = kRegisterChunks; i < count; ++i) shared_chunk(i) = gathered(i, row);
   }
 
   ROTCELL_DEVICE void clear() {
@@ -109,14 +110,13 @@ class ChunkedProduct {
     return in_shared_[(i - kRegisterChunks) * matrix_.threads() + static_cast<int>(threadIdx.x)];
   }
 
-  template <class Element>
-  ROTCELL_DEVICE WeightChunk<T> gathered(int i, Element element) const {
+  template <class Row>
+  ROTCELL_DEVICE WeightChunk<T> gathered(int i, const Row& row) const {
     WeightChunk<T> chunk;
     const int column = (i * matrix_.slices + slice_) * WeightChunk<T>::kElements;
 #pragma unroll
     for (int e = 0; e < WeightChunk<T>::kElements; ++e) {
-      chunk.elements[e] =
-          column + e < matrix_.depth ? element(row_, column + e) : to_storage<T>(A(0));
+      chunk.elements[e] = column + e < matrix_.depth ? row(column + e) : to_storage<T>(A(0));
     }
     return chunk;
   }

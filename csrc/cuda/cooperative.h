@@ -266,12 +266,14 @@ void launch_cooperatively(const char* name, const Request& request, const Plan& 
                                      plan.tile_groups, staging_of(request, params), layout});
   };
   with_cell(request.cell, [&](auto cell) {
-    if constexpr (decltype(cell)::Type::kCooperative) {
+    using Cell = typename decltype(cell)::Type;
+    if constexpr (Cell::kCooperative) {
       with_storage_type(request.number, [&](auto tag) {
         using T = typename decltype(tag)::Type;
         if constexpr (sizeof(T) == 2) {
           if (plan.tensor_cores) {
-            return launch_product(cell, TypeTag<TensorProduct<T>>{},
+            constexpr int kTiles = Tiles::register_tiles(Cell::kStages);
+            return launch_product(cell, TypeTag<TensorProduct<T, kTiles>>{},
                                   tensor_layout(request, plan.units_per_block, plan.staged_bytes));
           }
         }

@@ -23,16 +23,18 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
   ROTCELL_SHARED(unsigned char, shared);
   A* results = reinterpret_cast<A*>(shared + layout.results);
   const T* w_hh = static_cast<const T*>(p.w_hh);
-  [[maybe_unused]] const A* cells = static_cast<const A*>(p.cells);
+  [[maybe_unused]] const T* cells = static_cast<const T*>(p.cells);
   T* grad_gates = static_cast<T*>(p.grad_gates);
 
   Product products[Cell::kStages];
   for_stages<Cell>([&](auto stage) {
     constexpr int S = decltype(stage)::value;
-    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int row, int gate_place) {
+    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int row) {
       const int unit = group.unit(row);
-      const int64_t weight_row = ProductRows<Cell, S>::weight_row(gate_place, hidden);
-      return unit < 0 ? to_storage<T>(0) : w_hh[weight_row * hidden + unit];
+      return [=](int gate_place) {
+        const int64_t weight_row = ProductRows<Cell, S>::weight_row(gate_place, hidden);
+        return unit < 0 ? to_storage<T>(0) : w_hh[weight_row * hidden + unit];
+      };
     });
   });
   // The first product's result is the gradient of the output before: it is made together with the
@@ -63,17 +65,16 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
         if (alive) {
           const int64_t token_before = step.token_before + row;
           const bool carried = row < step.carried;
-          const A* kept = static_cast<const A*>(p.gates) + token * gate_rows;
-          StageGates<Cell, A, S>::read(item.units, MissingAngle::kActivation, gates,
-                                       [&](int64_t i) { return kept[i]; });
+          StageGates<Cell, A, S>::read_kept(item.units, gates,
+                                            static_cast<const T*>(p.gates) + token * gate_rows);
           if constexpr (Cell::kReadsOutput) {
             state.h_before =
                 load_pair(item.units, carried ? static_cast<const T*>(p.out) + token_before * hidden
                                               : static_cast<const T*>(p.h0) + at);
           }
           if constexpr (Cell::kHasMemory) {
-            state.c_before = load_pair(item.units, carried ? cells + token_before * hidden
-                                                           : static_cast<const A*>(p.c0) + at);
+            state.c_before = carried ? load_pair(item.units, cells + token_before * hidden)
+                                     : load_pair(item.units, static_cast<const A*>(p.c0) + at);
             state.c = load_pair(item.units, cells + token * hidden);
             dc = load_pair(item.units, grad_c);
           }

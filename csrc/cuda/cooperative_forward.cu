@@ -31,9 +31,11 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
   Product products[Cell::kStages];
   for_stages<Cell>([&](auto stage) {
     constexpr int S = decltype(stage)::value;
-    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int row, int column) {
+    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int row) {
       const int64_t weight_row = group.weight_row<Cell, S>(row);
-      return weight_row < 0 ? to_storage<T>(0) : w_hh[weight_row * hidden + column];
+      return [=](int column) {
+        return weight_row < 0 ? to_storage<T>(0) : w_hh[weight_row * hidden + column];
+      };
     });
   });
   for (int64_t position = 0; position < p.steps.count; ++position) {
@@ -47,8 +49,7 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
         if (first_row >= step.rows) return signals.skip(tile);
         const int64_t row = first_row + item.row_in_tile, token = step.token + row;
         const bool alive = item.exists && row < step.rows;
-        A* kept = static_cast<A*>(p.gates) + (keep ? token : row) * gate_rows;
-        const auto store = [&](int64_t i, A value) { kept[i] = value; };
+        A* waiting = static_cast<A*>(p.waiting) + row * gate_rows;
         A* c_row = static_cast<A*>(p.c) + row * hidden;
         // What does not come from other blocks is on its way while they are waited for.
         Gates<Cell, A> gates{};
@@ -58,7 +59,7 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
           ProductGates<Cell, A, S>::read(item.units, MissingAngle::kPreactivation, gates,
                                          [&](int64_t i) { return to_compute(from_input[i]); });
           WaitedGates<Cell, A, S>::read(item.units, MissingAngle::kPreactivation, gates,
-                                        [&](int64_t i) { return kept[i]; });
+                                        [&](int64_t i) { return waiting[i]; });
           if constexpr (Cell::kReadsOutput) h_before = load_pair(item.units, h_before_row(row));
           if constexpr (Cell::kHasMemory && S == last_stage<Cell>) {
             c = load_pair(item.units, c_row);
@@ -77,7 +78,8 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
             return staged_result(layout.matrix[S], results, item, place_in_product);
           });
           // Before they are activated, which the next stage does.
-          WaitingGates<Cell, A, S>::write(item.units, gates, store);
+          WaitingGates<Cell, A, S>::write(item.units, gates,
+                                          [&](int64_t i, A value) { waiting[i] = value; });
           activate<Cell, S>(p.functions, gates);
           if constexpr (Cell::kHasMemory) {
             if constexpr (S == last_stage<Cell>) c = Cell::template memory<Math>(gates, c);
@@ -97,9 +99,12 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
         if (alive) {
           if constexpr (Cell::kHasMemory && S == last_stage<Cell>) {
             store_pair(item.units, c_row, c);
-            if (keep) store_pair(item.units, static_cast<A*>(p.cells) + token * hidden, c);
+            if (keep) store_pair(item.units, static_cast<T*>(p.cells) + token * hidden, c);
           }
-          if (keep) StageGates<Cell, A, S>::write(item.units, gates, store);
+          if (keep) {
+            StageGates<Cell, A, S>::write_kept(item.units, gates,
+                                               static_cast<T*>(p.gates) + token * gate_rows);
+          }
         }
       });
       signals.next_pass();

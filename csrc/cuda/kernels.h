@@ -39,9 +39,9 @@ struct Forward {
   void* c;                 // A [B, H]: c0, becomes c_n, if the cell has a memory
   void* out;               // T [N, H]
   void* h_n;               // T [B, H]
-  void* gates;     // A [N, G] if kept, may be from_input; otherwise [B, G] scratch, if a step has
-                   // several stages
-  void* cells;     // A [N, H] if kept and the cell has a memory
+  void* gates;             // T [N, G] if kept, as KeptActivation says; may be from_input
+  void* cells;             // T [N, H] if kept and the cell has a memory
+  void* waiting;   // A [B, G] scratch: gates that wait for a later stage, on the cooperative path
   void* operands;  // T [B, H] scratch: what the second product multiplies, if there is one
   uint64_t* signals;  // [signal_count(B)] zeros, on the cooperative path
 };
@@ -54,8 +54,8 @@ struct Backward {
   const void* w_hh;      // T [G, H]
   const void* h0;        // T [B, H], if the cell reads its output, as for out
   const void* c0;        // A [B, H], if the cell has a memory, as for cells and grad_c
-  const void* gates;     // A [N, G] activations
-  const void* cells;     // A [N, H]
+  const void* gates;     // T [N, G] activations as they were kept
+  const void* cells;     // T [N, H]
   const void* out;       // T [N, H]
   const void* grad_out;  // T [N, H], if given
   void* grad_h;          // A [B, H]: gradient of h_n, becomes that of h0
@@ -104,8 +104,8 @@ struct StageForward {
   void* c;       // A [B, H]: the running memory, if the cell has one; new after the last stage
   void* result;  // T [B, H]; may be h
   void* out_t;   // T [R, H], if the result is the output
-  void* gates_t;  // A [R, G] if kept for backward; may be preactivations_t
-  void* cells_t;  // A [R, H] if kept and the cell has a memory; written by the last stage
+  void* gates_t;  // T [R, G] if kept for backward; may be preactivations_t
+  void* cells_t;  // T [R, H] if kept and the cell has a memory; written by the last stage
 };
 
 // Whether the result of a stage is wanted again.
@@ -125,9 +125,9 @@ struct StageBackward {
   Beginnings begins_anew = {};    // if resets
   const void* dropout = nullptr;  // T [B, H], if recurrent dropout and the cell reads its output
   Shares zoneout_h = {}, zoneout_c = {};  // if so; no projection
-  const void* gates_t;                    // A [R, G] activations
-  const void* cells_t;       // A [R, H], if the cell has a memory, as for cells_before, c0, grad_c
-  const void* cells_before;  // A [carried, H]
+  const void* gates_t;                    // T [R, G] activations as they were kept
+  const void* cells_t;       // T [R, H], if the cell has a memory, as for cells_before, c0, grad_c
+  const void* cells_before;  // T [carried, H]
   const void* c0;            // A [B, H]
   const void* out_before;    // T [carried, H], if the cell reads its output, as for h0, grad_direct
   const void* h0;            // T [B, H]

@@ -159,8 +159,9 @@ SharedLayout<ChunkedMatrix> cooperative_layout(const Request& request, int units
 
 SharedLayout<TensorMatrix> tensor_layout(const Request& request, int units_per_block,
                                          int staged_bytes) {
-  const auto matrix = [](int rows, int depth) {
-    return TensorMatrix::sliced(rows, depth, Tiles::kCooperativeThreads);
+  const int registers = Tiles::register_tiles(kCells[request.cell].stages);
+  const auto matrix = [&](int rows, int depth) {
+    return TensorMatrix::sliced(rows, depth, Tiles::kCooperativeThreads, registers);
   };
   return staged_layout(request, matrices_of<TensorMatrix>(request, units_per_block, matrix),
                        staged_bytes);
@@ -189,7 +190,7 @@ bool cooperative_pays(const Request& request, const DeviceProperties& device, co
   if (plan.tensor_cores) {
     // What counts is how much a block has to bring in, tile after tile, and how.
     const bool asynchronous_copies = device.compute_capability >= 80;
-    const int64_t most_units = forward ? 2048 : asynchronous_copies ? 1024 : 512;
+    const int64_t most_units = (forward ? 2048 : 1024) / (asynchronous_copies ? 1 : 2);
     constexpr int64_t kBatch = 256;
     const int64_t tiles_per_block = (tiles + plan.tile_groups - 1) / plan.tile_groups;
     return request.batch <= kBatch && tiles_per_block * request.hidden <= most_units;

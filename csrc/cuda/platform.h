@@ -8,18 +8,19 @@
 //   ROTCELL_GLOBAL, ROTCELL_DEVICE, ROTCELL_LAUNCH_BOUNDS(threads)
 //   ROTCELL_SHARED(T, name)               T* name: the dynamic shared memory, aligned to 128 bytes
 //   block_barrier                         every thread of the block must come to the same
-//   signal, wait_for_signals              one thread adds to a counter in global memory, others
-//   wait
-//                                         for it and see what was done before; among blocks only of
-//                                         a cooperative launch
-//   copy_async, commit_copies,            16 bytes from global into shared memory, or zeros; a
-//   group
-//     wait_for_copies<groups left>        of them; until the thread's own have arrived, but for the
-//                                         last groups. Coherent as load_coherent
+//   signal, wait_for_signals              one thread adds to a counter in global memory; others
+//                                         wait for it and see what was done before; among blocks
+//                                         only of a cooperative launch
+//   copy_async, commit_copies,            16 bytes from global into shared memory, or zeros;
+//     wait_for_copies<groups left>        makes them a group; until the thread's own have arrived,
+//                                         but for the last groups. Coherent as load_coherent
 //   load_coherent                         reads what other blocks wrote during the same launch
+//   ldmatrix_x4, mma_m16n8k16<T>          as PTX has them, for float16 and, from 8.0 on, bfloat16;
+//                                         the second with float32 sums, A by rows and B by columns.
+//                                         All lanes of the warp take part
 //
 // By their CUDA names: threadIdx.x and its like, __syncwarp, the shuffles, __half, __nv_bfloat16,
-// vector types, nvcuda::wmma with 16x16x16 tiles, device mathematics.
+// vector types, device mathematics.
 #pragma once
 
 #if defined(__CUDACC__)

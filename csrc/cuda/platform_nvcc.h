@@ -4,7 +4,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-#include <mma.h>
 
 #include "cuda/grid.h"
 #include "cuda/stream.h"
@@ -130,6 +129,47 @@ ROTCELL_DEVICE void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroupsLeft) : "memory");
 #endif
 }
+
+// Volatile, so that it stays between the barriers it stands between.
+ROTCELL_DEVICE void ldmatrix_x4(unsigned (&to)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row))));
+}
+
+template <class T>
+ROTCELL_DEVICE void mma_m16n8k16(float (&sums)[4], const unsigned (&a)[4], unsigned b_first,
+                                 unsigned b_last);
+template <>
+ROTCELL_DEVICE void mma_m16n8k16<__half>(float (&sums)[4], const unsigned (&a)[4], unsigned b_first,
+                                         unsigned b_last) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  // The columns of A in two halves; what the lanes hold is the same.
+  const auto half = [&](unsigned a_above, unsigned a_below, unsigned b) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a_above), "r"(a_below), "r"(b));
+  };
+  half(a[0], a[1], b_first);
+  half(a[2], a[3], b_last);
+#else
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_first), "r"(b_last));
+#endif
+}
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+template <>
+ROTCELL_DEVICE void mma_m16n8k16<__nv_bfloat16>(float (&sums)[4], const unsigned (&a)[4],
+                                                unsigned b_first, unsigned b_last) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_first), "r"(b_last));
+}
+#endif
 
 // Through L2, which all blocks share; L1 may hold what was there before.
 template <class T>

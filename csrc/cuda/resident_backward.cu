@@ -24,8 +24,10 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
   Product products[Cell::kStages];
   for_stages<Cell>([&](auto stage) {
     constexpr int S = decltype(stage)::value;
-    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int unit, int place) {
-      return w_hh[ProductRows<Cell, S>::weight_row(place, hidden) * hidden + unit];
+    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int unit) {
+      return [=](int place) {
+        return w_hh[ProductRows<Cell, S>::weight_row(place, hidden) * hidden + unit];
+      };
     });
     fill_operand(operand(S), kRows, layout.staged[S], [](int, int) { return to_storage<T>(A(0)); });
   });
@@ -47,9 +49,8 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
     Gates<Cell, A> gates{};
     PairState<Math> state{};
     if (alive) {
-      const A* kept = static_cast<const A*>(p.gates) + token * gate_rows;
-      AllGates<Cell, A>::read(item.units, MissingAngle::kActivation, gates,
-                              [&](int64_t i) { return kept[i]; });
+      AllGates<Cell, A>::read_kept(item.units, gates,
+                                   static_cast<const T*>(p.gates) + token * gate_rows);
       const int64_t token_before = step.token_before + item.row;
       const bool carried = item.row < step.carried;
       if constexpr (Cell::kReadsOutput) {
@@ -58,10 +59,10 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
                                           : static_cast<const T*>(p.h0) + item.row * hidden);
       }
       if constexpr (Cell::kHasMemory) {
-        const A* cells = static_cast<const A*>(p.cells);
+        const T* cells = static_cast<const T*>(p.cells);
         state.c_before =
-            load_pair(item.units, carried ? cells + token_before * hidden
-                                          : static_cast<const A*>(p.c0) + item.row * hidden);
+            carried ? load_pair(item.units, cells + token_before * hidden)
+                    : load_pair(item.units, static_cast<const A*>(p.c0) + item.row * hidden);
         state.c = load_pair(item.units, cells + token * hidden);
       }
       if (p.output_gradient == OutputGradient::kGiven) {

@@ -26,8 +26,9 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
   Product products[Cell::kStages];
   for_stages<Cell>([&](auto stage) {
     constexpr int S = decltype(stage)::value;
-    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int place, int column) {
-      return w_hh[ProductRows<Cell, S>::weight_row(place, hidden) * hidden + column];
+    products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int place) {
+      const T* weights = w_hh + ProductRows<Cell, S>::weight_row(place, hidden) * hidden;
+      return [=](int column) { return weights[column]; };
     });
     fill_operand(operand(S), kRows, layout.staged[S], [&](int row, int column) {
       const bool exists = S == 0 && first_row + row < p.steps.batch && column < hidden;
@@ -77,7 +78,11 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
         if (first_row + r >= step.rows) return;
         const A value = activation[S].template apply<Math>(from_input[S][r] + sum);
         activations[r * gate_rows + gate_row[S]] = value;
-        if (keep) static_cast<A*>(p.gates)[at_gate(S, r)] = value;
+        if (keep) {
+          static_cast<T*>(p.gates)[at_gate(S, r)] = activation[S].is_tanh
+                                                        ? KeptActivation<T>::of_tanh(value)
+                                                        : KeptActivation<T>::of_share(value);
+        }
       });
       block_barrier();
       if (alive) {
@@ -90,7 +95,7 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
         if constexpr (Cell::kHasMemory) {
           if constexpr (S == last_stage<Cell>) {
             c = Cell::template memory<Math>(gates, c);
-            if (keep) store_pair(item.units, static_cast<A*>(p.cells) + token * hidden, c);
+            if (keep) store_pair(item.units, static_cast<T*>(p.cells) + token * hidden, c);
           }
         }
         const Pair<A> result = Cell::template result<Math>(stage, gates, h_before, c);

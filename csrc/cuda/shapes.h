@@ -46,6 +46,7 @@ struct Tiles {
   static constexpr int kThreadsOfRow = kCooperativeThreads / kCooperativeRows;
   static constexpr int kStepThreads = 128;  // of a block of a stepwise kernel
   static constexpr int kTensorSide = 16;    // of a tensor core's tile
+  static constexpr int kTensorGroup = 4;    // tiles of a warp multiplied without asking in between
 
   // The most threads of a resident block, and what its products aim at. Wider numbers and more rows
   // of the batch take more registers, and a block of this size has enough for each thread: each of
@@ -61,6 +62,10 @@ struct Tiles {
   static ROTCELL_INLINE constexpr int register_chunks(int products, int element_bytes) {
     return 4 / products / (element_bytes == 2 ? 2 : 1);
   }
+
+  // Tiles of its weights that a warp of a cooperative block has in registers, four a tile, for each
+  // product of a step.
+  static ROTCELL_INLINE constexpr int register_tiles(int products) { return 32 / products; }
 
   static_assert(kCooperativeRows == kTensorSide, "rows multiplied at once fill one tile");
   static_assert(kCooperativeThreads % kWarp == 0 && kCooperativeThreads <= kMaxThreads);
@@ -92,8 +97,9 @@ struct ChunkedMatrix {
   ROTCELL_INLINE constexpr int chunks_per_slice() const {
     return divide_up(divide_up(depth, chunk_elements()), slices);
   }
-  // The depth is worked on in multiples of this.
+  // The depth is worked on in multiples of this, and may be brought on chip so.
   ROTCELL_INLINE constexpr int granule() const { return slices * chunk_elements(); }
+  ROTCELL_INLINE constexpr int stage_granule() const { return granule(); }
   // What is multiplied with the matrix must be finite from depth to here.
   ROTCELL_INLINE constexpr int padded_depth() const { return chunks_per_slice() * granule(); }
   ROTCELL_INLINE constexpr int operand_padding() const { return 0; }
@@ -124,33 +130,36 @@ struct ChunkedMatrix {
   }
 };
 
-// A matrix of a half type in shared memory, for tensor cores. A warp owns 16 rows and every
-// slices-th 16 columns of them.
+// A matrix [rows, depth] of a half type on chip, in tiles of 16 rows and 16 columns for tensor
+// cores. A warp owns 16 rows and every slices-th tile of them, each lane 16 bytes of a tile. The
+// first register_tiles tiles of a warp are in its registers, the others in shared memory.
 struct TensorMatrix {
   int rows;
   int depth;
   int slices;
+  int register_tiles;
 
   ROTCELL_INLINE constexpr int granule() const { return slices * Tiles::kTensorSide; }
-  ROTCELL_INLINE constexpr int padded_depth() const { return round_up(depth, granule()); }
+  ROTCELL_INLINE constexpr int stage_granule() const { return Tiles::kTensorGroup * granule(); }
+  ROTCELL_INLINE constexpr int tiles_per_slice() const { return divide_up(depth, granule()); }
+  ROTCELL_INLINE constexpr int padded_depth() const { return tiles_per_slice() * granule(); }
   // Rows of 16 bytes more than a multiple of 32 do not all begin in the same bank.
   ROTCELL_INLINE constexpr int operand_padding() const { return 8; }
-  ROTCELL_INLINE constexpr int leading_dimension() const {
-    return padded_depth() + operand_padding();
-  }
   ROTCELL_INLINE constexpr int result_rows() const { return round_up(rows, Tiles::kTensorSide); }
   ROTCELL_INLINE constexpr int threads() const {
     return result_rows() / Tiles::kTensorSide * slices * Tiles::kWarp;
   }
   ROTCELL_INLINE constexpr int64_t shared_bytes() const {
-    return int64_t{2} * result_rows() * leading_dimension();
+    return int64_t{1} * larger(tiles_per_slice() - register_tiles, 0) * threads() *
+           Tiles::kChunkBytes;
   }
 
-  static ROTCELL_INLINE constexpr TensorMatrix sliced(int rows, int depth, int threads) {
+  static ROTCELL_INLINE constexpr TensorMatrix sliced(int rows, int depth, int threads,
+                                                      int register_tiles) {
     const int tiles = larger(1, divide_up(rows, Tiles::kTensorSide));
     const int slices =
         smaller(divide_up(depth, Tiles::kTensorSide), threads / Tiles::kWarp / tiles);
-    return {rows, depth, larger(1, slices)};
+    return {rows, depth, larger(1, slices), register_tiles};
   }
 };
 
@@ -182,7 +191,7 @@ struct SharedLayout {
     int64_t largest_operand = 0;
     for (int i = 0; i < kMostStages; ++i) {
       const Matrix& matrix = matrices[i];
-      const int granule = matrix.granule(), requested = staged_bytes / element_bytes;
+      const int granule = matrix.stage_granule(), requested = staged_bytes / element_bytes;
       layout.depth[i] = matrix.padded_depth();
       layout.staged[i] = staged_bytes == 0
                              ? layout.depth[i]

@@ -61,7 +61,7 @@ ROTCELL_GLOBAL void stage_forward(StageForward p) {
     const Pair<A> c_left =
         p.changes.zoneout_c ? Mixture<T>(units, p.zoneout_c, row).of(c_before, c) : c;
     store_pair(units, c_row, c_left);
-    if (keep_cells) store_pair(units, static_cast<A*>(p.cells_t) + at, c_left);
+    if (keep_cells) store_pair(units, static_cast<T*>(p.cells_t) + at, c_left);
   }
   Pair<A> result = Cell::template result<Math>(Stage<S>{}, gates, h_before, c);
   if constexpr (S == last_stage<Cell>) {
@@ -73,8 +73,7 @@ ROTCELL_GLOBAL void stage_forward(StageForward p) {
   store_pair(units, static_cast<T*>(p.result) + at, result);
   if (p.result_is == ResultIs::kOutput) store_pair(units, static_cast<T*>(p.out_t) + at, result);
   if (keep) {
-    A* kept = static_cast<A*>(p.gates_t) + row * gate_rows;
-    StageGates<Cell, A, S>::write(units, gates, [&](int64_t i, A value) { kept[i] = value; });
+    StageGates<Cell, A, S>::write_kept(units, gates, static_cast<T*>(p.gates_t) + row * gate_rows);
   }
 }
 
@@ -88,10 +87,9 @@ ROTCELL_GLOBAL void stage_backward(StageBackward p) {
   const int64_t gate_rows = CellRows<Cell>::count(p.hidden), at = row * p.hidden;
   const bool carried = row < p.carried, anew = p.changes.resets && p.begins_anew(row);
   const Pair<A> zero{A(0), A(0)};
-  const A* kept = static_cast<const A*>(p.gates_t) + row * gate_rows;
   Gates<Cell, A> gates{}, grads{};
-  StageGates<Cell, A, S>::read(units, MissingAngle::kActivation, gates,
-                               [&](int64_t i) { return kept[i]; });
+  StageGates<Cell, A, S>::read_kept(units, gates,
+                                    static_cast<const T*>(p.gates_t) + row * gate_rows);
   PairState<Math> state{};
   if constexpr (Cell::kReadsOutput) {
     if (!anew) {
@@ -107,11 +105,11 @@ ROTCELL_GLOBAL void stage_backward(StageBackward p) {
   }
   if constexpr (Cell::kHasMemory) {
     if (!anew) {
-      state.c_before =
-          load_pair(units, static_cast<const A*>(carried ? p.cells_before : p.c0) + at);
+      state.c_before = carried ? load_pair(units, static_cast<const T*>(p.cells_before) + at)
+                               : load_pair(units, static_cast<const A*>(p.c0) + at);
     }
     state.c = p.changes.zoneout_c ? Cell::template memory<Math>(gates, state.c_before)
-                                  : load_pair(units, static_cast<const A*>(p.cells_t) + at);
+                                  : load_pair(units, static_cast<const T*>(p.cells_t) + at);
   }
   Pair<A> d_result = load_pair(units, static_cast<const T*>(p.grad_result) + at);
   Pair<A> dh_before = zero, dc = zero, dh_past = zero, dc_past = zero;

@@ -57,9 +57,8 @@ struct Kind {
     Kind{boolean(), device}.check_tensor(name, tensor, {tokens});
   }
 
-  // What the forward op saved is of the type that it computed in.
-  void check_saved(const char* name, const Tensor& tensor, Sizes sizes) const {
-    const DType type = compute_type(dtype);
+  // What the forward op saved is of the type that it saves in.
+  void check_saved(const char* name, const Tensor& tensor, Sizes sizes, DType type) const {
     if (has_sizes(tensor, sizes) && tensor.dtype() == type) return;
     fail("expected ", name, " as the forward op saved it, of shape ", sizes_text(sizes),
          " and type ", dtype_name(type), ", got ", sizes_text(tensor.sizes()), " and ",
@@ -120,17 +119,17 @@ LayerSizes check_arguments(const CellDescription& cell, const ForwardArguments& 
   return sizes;
 }
 
-LayerSizes check_arguments(const CellDescription& cell, const BackwardArguments& a) {
+LayerSizes check_arguments(const CellDescription& cell, const BackwardArguments& a, Saved saved) {
   const Kind kind(a.x);
   const LayerSizes sizes = check_layer(cell, a, kind);
   kind.check_tensor("out", a.out, {sizes.tokens, sizes.outputs});
   kind.check_tensor("grad_out", a.grad_out, {sizes.tokens, sizes.outputs});
   kind.check_tensor("grad_h_n", a.grad_h_n, {sizes.batch, sizes.outputs});
   kind.check_tensor("grad_c_n", a.grad_c_n, {sizes.batch, sizes.hidden});
-  kind.check_saved("gates", a.gates, {sizes.tokens, sizes.gate_rows});
-  if (cell.has_memory) kind.check_saved("cells", a.cells, {sizes.tokens, sizes.hidden});
-  Kind(compute_type(kind.dtype), kind.device)
-      .check_tensor("grad_cells", a.grad_cells, {sizes.tokens, sizes.hidden});
+  const DType type = saved == Saved::kAsComputed ? compute_type(kind.dtype) : kind.dtype;
+  kind.check_saved("gates", a.gates, {sizes.tokens, sizes.gate_rows}, type);
+  if (cell.has_memory) kind.check_saved("cells", a.cells, {sizes.tokens, sizes.hidden}, type);
+  Kind(type, kind.device).check_tensor("grad_cells", a.grad_cells, {sizes.tokens, sizes.hidden});
   return sizes;
 }
 

@@ -71,9 +71,13 @@ struct LayerSizes {
 // The type a kernel computes in for tensors of this type: float32 for the half types.
 DType compute_type(DType storage);
 
+// In which type an op saves gates and cells for backward.
+enum class Saved { kAsComputed, kAsStored };
+
 // These throw an error that names the argument and says what was expected of it.
 LayerSizes check_arguments(const CellDescription& cell, const ForwardArguments& arguments);
-LayerSizes check_arguments(const CellDescription& cell, const BackwardArguments& arguments);
+LayerSizes check_arguments(const CellDescription& cell, const BackwardArguments& arguments,
+                           Saved saved);
 GateFunctions check_functions(const LayerArguments& arguments);
 
 }  // namespace rotcell::ops

@@ -252,7 +252,7 @@ ForwardResult cpu_forward(CellIndex cell, const ForwardArguments& a) {
 }
 
 BackwardResult cpu_backward(CellIndex cell, const BackwardArguments& a) {
-  const LayerSizes sizes = check_arguments(kCells[cell], a);
+  const LayerSizes sizes = check_arguments(kCells[cell], a, Saved::kAsComputed);
   const bool in_double = a.x.dtype() == float64();
   return in_double ? backward<double>(cell, sizes, a) : backward<float>(cell, sizes, a);
 }

@@ -9,7 +9,7 @@
 #include "simt/half.h"
 #include "simt/intrinsics.h"
 #include "simt/launch.h"
-#include "simt/wmma.h"
+#include "simt/tensor_cores.h"
 
 #define ROTCELL_GLOBAL
 #define ROTCELL_DEVICE inline __attribute__((always_inline))
@@ -65,6 +65,15 @@ inline void commit_copies() { simt::commit_copies(); }
 template <int groups_left>
 void wait_for_copies() {
   simt::finish_copies(groups_left);
+}
+
+inline void ldmatrix_x4(unsigned (&to)[4], const void* row, simt::Site site = simt::here()) {
+  simt::load_matrices(to, row, site);
+}
+template <class T>
+void mma_m16n8k16(float (&sums)[4], const unsigned (&a)[4], unsigned b_first, unsigned b_last,
+                  simt::Site site = simt::here()) {
+  simt::multiply_add<T>(sums, a, {b_first, b_last}, site);
 }
 
 template <class T>

@@ -20,7 +20,7 @@ enum class State : uint8_t {
   exited
 };
 
-enum class WarpOperation : uint8_t { synchronise, shuffle, meet, multiply_tiles };
+enum class WarpOperation : uint8_t { synchronise, shuffle, exchange_rows, multiply_tiles };
 
 struct Block;
 struct Warp;

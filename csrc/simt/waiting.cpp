@@ -42,19 +42,44 @@ ROTCELL_SIMT_UNWATCHED void release(Thread& thread) {
   fail(thread, before + std::to_string(std::countr_zero(lanes)) + after);
 }
 
-// Row-wise with the columns innermost, so that the compiler can use vectors.
-ROTCELL_SIMT_UNWATCHED void multiply_gathered(Thread* lanes) {
-  static_assert(2 * tile_share == tile_size);
-  const TileShares* shares[warp_size];
-  for (unsigned lane = 0; lane < warp_size; ++lane)
-    shares[lane] = reinterpret_cast<const TileShares*>(lanes[lane].sent);
+// No lambdas in the next two: ThreadSanitizer would watch them.
+ROTCELL_SIMT_UNWATCHED void hand_out_rows(const Thread* lanes) {
   for (unsigned lane = 0; lane < warp_size; ++lane) {
-    const unsigned row = lane / 2, half = lane % 2;
-    float* sum = reinterpret_cast<TileShares*>(lanes[lane].sent)->c;
-    for (int k = 0; k < tile_size; ++k) {
-      const float a = shares[2 * row + k / tile_share]->a[k % tile_share];
-      const float* b = shares[2 * k + half]->b;
-      for (int column = 0; column < tile_share; ++column) sum[column] += a * b[column];
+    const int row = place_in_matrix(static_cast<int>(lane), 0).row;
+    for (int matrix = 0; matrix < 4; ++matrix) {
+      const Thread& giver = lanes[8 * matrix + row];
+      reinterpret_cast<MatrixRows*>(lanes[lane].sent)->read[matrix] =
+          reinterpret_cast<const MatrixRows*>(giver.sent)->given;
+    }
+  }
+}
+
+// Gathered first, so that the compiler can use vectors.
+ROTCELL_SIMT_UNWATCHED void multiply_gathered(const Thread* lanes) {
+  float a[16][16], b[16][8], c[16][8];
+  for (int lane = 0; lane < static_cast<int>(warp_size); ++lane) {
+    const TileShares& shares = *reinterpret_cast<const TileShares*>(lanes[lane].sent);
+    for (int i = 0; i < elements_of_a; ++i) {
+      const Place place = place_in_a(lane, i);
+      a[place.row][place.column] = shares.a[i];
+    }
+    for (int i = 0; i < elements_of_b; ++i) {
+      const Place place = place_in_b(lane, i);
+      b[place.row][place.column] = shares.b[i];
+    }
+    for (int i = 0; i < elements_of_c; ++i) {
+      const Place place = place_in_c(lane, i);
+      c[place.row][place.column] = shares.c[i];
+    }
+  }
+  for (int row = 0; row < 16; ++row)
+    for (int k = 0; k < 16; ++k)
+      for (int column = 0; column < 8; ++column) c[row][column] += a[row][k] * b[k][column];
+  for (int lane = 0; lane < static_cast<int>(warp_size); ++lane) {
+    TileShares& shares = *reinterpret_cast<TileShares*>(lanes[lane].sent);
+    for (int i = 0; i < elements_of_c; ++i) {
+      const Place place = place_in_c(lane, i);
+      shares.c[i] = c[place.row][place.column];
     }
   }
 }
@@ -88,6 +113,7 @@ ROTCELL_SIMT_UNWATCHED void finish_warp_operation(Thread& thread) {
                 (" reads lane " + std::to_string(other.source)).c_str());
     other.received = warp.lanes[other.source].sent;
   }
+  if (thread.operation == WarpOperation::exchange_rows) hand_out_rows(warp.lanes);
   if (thread.operation == WarpOperation::multiply_tiles) multiply_gathered(warp.lanes);
   for (unsigned left = named; left != 0; left &= left - 1) {
     Thread& other = warp.lanes[std::countr_zero(left)];
@@ -120,6 +146,12 @@ void activate(Thread& thread) {
   execution.current = &thread;
   threadIdx.x = thread.index;
   blockIdx.x = thread.block->index;
+}
+
+bool in_shared_memory(const void* memory, size_t bytes) {
+  const unsigned char* begin = shared_memory();
+  const auto* first = static_cast<const unsigned char*>(memory);
+  return begin != nullptr && first >= begin && first + bytes <= begin + execution.grid.shared_bytes;
 }
 
 unsigned char* shared_memory() { return execution.current->block->shared.get(); }
@@ -242,17 +274,18 @@ uint64_t shuffle(unsigned mask, uint64_t sent, unsigned source, Site site) {
 
 namespace {
 
-ROTCELL_SIMT_UNWATCHED void take_part_with_all(WarpOperation operation, TileShares* shares,
-                                               Site site) {
+ROTCELL_SIMT_UNWATCHED void take_part_with_all(WarpOperation operation, void* shares, Site site) {
   Thread& thread = *execution.current;
-  require(thread.warp->present == all_lanes, "wmma operation in a warp of fewer than 32 lanes",
-          site);
+  require(thread.warp->present == all_lanes,
+          "operation for tensor cores in a warp of fewer than 32 lanes", site);
   take_part(thread, operation, all_lanes, reinterpret_cast<uint64_t>(shares), 0, site);
 }
 
 }  // namespace
 
-void meet_full_warp(Site site) { take_part_with_all(WarpOperation::meet, nullptr, site); }
+void exchange_rows(MatrixRows& rows, Site site) {
+  take_part_with_all(WarpOperation::exchange_rows, &rows, site);
+}
 
 void multiply_tiles(TileShares& shares, Site site) {
   take_part_with_all(WarpOperation::multiply_tiles, &shares, site);

@@ -1,11 +1,13 @@
 // The operations in which a thread waits for others. All are called on the thread's own fiber.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "simt/sanitizers.h"
 #include "simt/site.h"
 #include "simt/thread.h"
+#include "simt/tile_layout.h"
 
 namespace rotcell::simt {
 
@@ -29,13 +31,19 @@ ROTCELL_SIMT_UNWATCHED void wait_for_warp(unsigned mask, Site site);
 // What the lane `source` sent.
 ROTCELL_SIMT_UNWATCHED uint64_t shuffle(unsigned mask, uint64_t sent, unsigned source, Site site);
 
-// A lane's share of the 16x16 tiles of a product, in rows: half a row each.
-inline constexpr int tile_size = 16;
-inline constexpr int tile_share = tile_size * tile_size / static_cast<int>(warp_size);
+// Of the four matrices that a warp reads together: the row that a lane points at (lanes 0 to 7 at
+// those of the first, and so on), and those that it reads itself.
+struct MatrixRows {
+  const void* given;
+  const void* read[4];
+};
+ROTCELL_SIMT_UNWATCHED void exchange_rows(MatrixRows& rows, Site site);
+
+// A lane's share of the tiles of a product; see tile_layout.h.
 struct TileShares {
-  float a[tile_share];
-  float b[tile_share];
-  float c[tile_share];
+  float a[elements_of_a];
+  float b[elements_of_b];
+  float c[elements_of_c];
 };
 
 // c += a b, by all 32 lanes.
@@ -49,8 +57,7 @@ ROTCELL_SIMT_UNWATCHED void activate(Thread& thread);
 
 ROTCELL_SIMT_UNWATCHED unsigned char* shared_memory();
 
-// Waits until all 32 lanes are there, without ordering memory.
-ROTCELL_SIMT_UNWATCHED void meet_full_warp(Site site);
+ROTCELL_SIMT_UNWATCHED bool in_shared_memory(const void* memory, size_t bytes);
 
 // Throws on the running thread's behalf.
 ROTCELL_SIMT_UNWATCHED void require(bool condition, const char* otherwise, Site site);

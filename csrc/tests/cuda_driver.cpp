@@ -1,11 +1,15 @@
 // Runs every CUDA kernel on small sequences in the executor, without torch, so that sanitizers see
 // nothing but the kernels, and holds the results against those of the CPU kernels in double.
 //
-//   cuda_driver [--quick] [--once]     all paths, cells and number types;
-//                                      quick: fewer and smaller sequences;
-//                                      once: in one order of the threads instead of three
+//   cuda_driver [--quick | --stages | --tensor] [--once]
+//     all paths, cells and number types; or
+//     quick: fewer and smaller sequences;
+//     stages: what does not fit shared memory, or the registers, as a whole;
+//     tensor: what tensor cores multiply;
+//     once: in one order of the threads instead of three
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <string>
 
 #include "cuda/known_devices.h"
@@ -67,6 +71,11 @@ OnPath on(Path path, int multiprocessors = 132) {
   return {path, device};
 }
 
+Shape with_hard_sigmoid(Shape shape) {
+  shape.functions = {GateFunction::kHardSigmoid, GateFunction::kHardSigmoid};
+  return shape;
+}
+
 template <class T>
 void check_cells(const Shape& shape, const OnPath& where) {
   for (CellIndex cell = 0; cell < Cells::kCount; ++cell) check<T>(cell, shape, where);
@@ -97,7 +106,8 @@ void check_tiles(int64_t batch, int64_t hidden) {
   }
 }
 
-// Rows that do not fit shared memory as a whole, but in stages.
+// Rows that do not fit shared memory as a whole, but in stages; weights for tensor cores that do
+// not fit the registers.
 template <class T>
 void check_stages(int64_t hidden, int multiprocessors) {
   OnPath where = on(Path::kCooperative, multiprocessors);
@@ -107,10 +117,17 @@ void check_stages(int64_t hidden, int multiprocessors) {
       const cuda::Request request{cell, pass, hidden, 3, 2, NumberOf<T>::kNumber, false};
       const int units = where.plan(request).units_per_block;
       const int staged = cuda::Tiles::kStagedBytes[2];
-      const int64_t needed = sizeof(T) == 2
-                                 ? cuda::tensor_layout(request, units, staged).total
-                                 : cuda::cooperative_layout(request, units, staged).total;
-      bytes = std::max(bytes, needed);
+      const auto need = [&](const auto& layout) {
+        if (layout.staged[0] == layout.depth[0] || layout.matrix[0].shared_bytes() == 0) {
+          throw std::logic_error("the sequence fits as a whole");
+        }
+        bytes = std::max(bytes, layout.total);
+      };
+      if (sizeof(T) == 2) {
+        need(cuda::tensor_layout(request, units, staged));
+      } else {
+        need(cuda::cooperative_layout(request, units, staged));
+      }
     }
     where.device.shared_bytes_per_block = bytes;
     check<T>(cell, {3, 2, 0, hidden, 0, true, false}, where);
@@ -118,54 +135,72 @@ void check_stages(int64_t hidden, int multiprocessors) {
   }
 }
 
+void check_all_stages() {
+  check_stages<float>(304, 80);
+  check_stages<float>(303, 80);
+  check_stages<__half>(528, 19);
+}
+
+// A tile of rows and a half, depths of several tiles and a part of one, one slice and several.
+void check_tensor_cores() {
+  for (const int64_t hidden : {12, 90}) {
+    for (const int multiprocessors : {4, 64}) {
+      const Shape shape{24, 2, 0, hidden, 0, false, false};
+      check_cells<__half>(shape, on(Path::kCooperative, multiprocessors));
+      check_cells<__nv_bfloat16>(shape, on(Path::kCooperative, multiprocessors));
+    }
+  }
+}
+
+void check_quickly() {
+  check_paths({5, 2, 0, 5, 0, false, false});
+  check_paths(with_hard_sigmoid({6, 3, 0, 8, 0, true, true}));
+  check_tiles(18, 2);
+}
+
+void check_all() {
+  for (const int64_t hidden : {1, 2, 5, 12, 19, 34}) {
+    for (const bool packed : {false, true}) {
+      for (const bool reverse : {false, true}) {
+        const Shape shape{packed ? 6 : 5, 3, 0, hidden, 0, packed, reverse};
+        check_paths(hidden % 3 == 2 && packed ? with_hard_sigmoid(shape) : shape);
+      }
+    }
+  }
+  check_tiles(37, 4);
+  // More blocks than one have each tile.
+  check_cells<float>({37, 3, 0, 6, 0, true, true}, on(Path::kCooperative, 9));
+  check_cells<__half>({37, 3, 0, 6, 0, true, false}, on(Path::kCooperative, 9));
+  // Weights beyond the registers, operands of several stages, more rows than a tile.
+  check_cells<float>({2, 2, 0, 112, 0, false, false}, on(Path::kResident));
+  check_cells<__half>({2, 2, 0, 160, 0, false, true}, on(Path::kResident));
+  check_cells<double>({3, 2, 0, 50, 0, true, false}, on(Path::kResident, 2));
+  for (const int64_t hidden : {160, 163}) {
+    const Shape shape{hidden % 2 ? 3 : 18, 2, 0, hidden, 0, true, hidden % 2 == 0};
+    check_all_numbers(shape, on(Path::kCooperative, 16));
+  }
+  check_cells<__half>({17, 2, 0, 270, 0, false, false}, on(Path::kCooperative, 12));
+  check_tensor_cores();
+  check_all_stages();
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
-  bool quick = false;
+  const std::map<std::string, void (*)()> parts = {
+      {"--quick", check_quickly}, {"--stages", check_all_stages}, {"--tensor", check_tensor_cores}};
+  void (*part)() = check_all;
   for (const std::string& argument : std::vector<std::string>(arguments + 1, arguments + count)) {
-    if (argument == "--quick") {
-      quick = true;
-    } else if (argument == "--once") {
+    if (argument == "--once") {
       once = true;
+    } else if (const auto found = parts.find(argument); found != parts.end()) {
+      part = found->second;
     } else {
-      std::fprintf(stderr, "cuda_driver knows --quick and --once, not %s\n", argument.c_str());
+      std::fprintf(stderr, "cuda_driver does not know %s\n", argument.c_str());
       return EXIT_FAILURE;
     }
   }
-  const auto hard = [](Shape shape) {
-    shape.functions = {GateFunction::kHardSigmoid, GateFunction::kHardSigmoid};
-    return shape;
-  };
-  if (quick) {
-    check_paths({5, 2, 0, 5, 0, false, false});
-    check_paths(hard({6, 3, 0, 8, 0, true, true}));
-    check_tiles(18, 2);
-  } else {
-    for (const int64_t hidden : {1, 2, 5, 12, 19, 34}) {
-      for (const bool packed : {false, true}) {
-        for (const bool reverse : {false, true}) {
-          const Shape shape{packed ? 6 : 5, 3, 0, hidden, 0, packed, reverse};
-          check_paths(hidden % 3 == 2 && packed ? hard(shape) : shape);
-        }
-      }
-    }
-    check_tiles(37, 4);
-    // More blocks than one have each tile.
-    check_cells<float>({37, 3, 0, 6, 0, true, true}, on(Path::kCooperative, 9));
-    check_cells<__half>({37, 3, 0, 6, 0, true, false}, on(Path::kCooperative, 9));
-    // Weights beyond the registers, operands of several stages, more rows than a tile.
-    check_cells<float>({2, 2, 0, 112, 0, false, false}, on(Path::kResident));
-    check_cells<__half>({2, 2, 0, 160, 0, false, true}, on(Path::kResident));
-    check_cells<double>({3, 2, 0, 50, 0, true, false}, on(Path::kResident, 2));
-    for (const int64_t hidden : {160, 163}) {
-      const Shape shape{hidden % 2 ? 3 : 18, 2, 0, hidden, 0, true, hidden % 2 == 0};
-      check_all_numbers(shape, on(Path::kCooperative, 16));
-    }
-    check_cells<__half>({17, 2, 0, 270, 0, false, false}, on(Path::kCooperative, 12));
-    check_stages<float>(304, 80);
-    check_stages<float>(303, 80);
-    check_stages<__half>(512, 40);
-  }
+  part();
   std::printf("%d passed, %d failed\n", passed, failed);
   return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -4,8 +4,9 @@
 
 #include <stdexcept>
 
-#include "cuda/device_math.h"
+#include "cuda/cell_io.h"
 #include "cuda/kernels.h"
+#include "cuda/launchers.h"
 #include "tests/cpu_sequences.h"
 
 namespace rotcell::tests {
@@ -107,19 +108,15 @@ class CudaCell {
         c0(random_values<A>(B * C, 5)) {}
 
   Results<double> run() {
-    Kept kept{unwritten<T>(N * H), unwritten<T>(B * H), c0, unwritten<A>(N * G),
-              unwritten<A>(N * C)};
+    Kept kept{unwritten<T>(N * H), unwritten<T>(B * H), c0, unwritten<T>(N * G),
+              unwritten<T>(N * C)};
     forward(kept, cuda::Keep::kForBackward);
-    Kept inference{unwritten<T>(N * H),
-                   unwritten<T>(B * H),
-                   c0,
-                   unwritten<A>(description_.stages > 1 ? B * G : 0),
-                   {}};
+    Kept inference{unwritten<T>(N * H), unwritten<T>(B * H), c0, {}, {}};
     forward(inference, cuda::Keep::kNothing);
     auto grad_h = random_values<A>(B * H, 7), grad_c = random_values<A>(B * C, 8);
     std::vector<T> grad_gates = unwritten<T>(N * G), operands = unwritten<T>(N * O);
     backward(kept, grad_h, grad_c, grad_gates, operands);
-    return {doubles(kept.out),   doubles(kept.h_n),      doubles(kept.c), doubles(kept.gates),
+    return {doubles(kept.out),   doubles(kept.h_n),      doubles(kept.c), activations(kept.gates),
             doubles(kept.cells), doubles(inference.out), doubles(grad_h), doubles(grad_c),
             doubles(grad_gates), doubles(operands)};
   }
@@ -127,8 +124,24 @@ class CudaCell {
  private:
   struct Kept {
     std::vector<T> out, h_n;
-    std::vector<A> c, gates, cells;
+    std::vector<A> c;
+    std::vector<T> gates, cells;
   };
+
+  // Of gates that were kept.
+  std::vector<double> activations(const std::vector<T>& kept) const {
+    using KeptAs = cuda::KeptActivation<T>;
+    std::vector<double> result(kept.size());
+    cuda::with_cell(cell_, [&](auto cell) {
+      using Cell = typename decltype(cell)::Type;
+      for (size_t i = 0; i < kept.size(); ++i) {
+        const int gate = static_cast<int>(static_cast<int64_t>(i) % G / H);  // or the angles
+        const bool tanh = gate < Cell::kGateCount && Cell::activation(gate) == Activation::kTanh;
+        result[i] = tanh ? KeptAs::tanh(kept[i]) : KeptAs::share(kept[i]);
+      }
+    });
+    return result;
+  }
 
   // The weights of the columns of the gates that a product makes; other rows among them are zero.
   struct Product {
@@ -161,6 +174,7 @@ class CudaCell {
 
   void forward(Kept& kept, cuda::Keep keep) {
     std::vector<T> operands = unwritten<T>(B * O);
+    std::vector<A> waiting = unwritten<A>(description_.stages > 1 ? B * G : 0);
     std::vector<uint64_t> signals(cuda::signal_count(B));
     if (where_.path == cuda::Path::kStepwise) {
       forward_stepwise(kept, keep, operands);
@@ -178,6 +192,7 @@ class CudaCell {
                                                         .h_n = kept.h_n.data(),
                                                         .gates = kept.gates.data(),
                                                         .cells = kept.cells.data(),
+                                                        .waiting = waiting.data(),
                                                         .operands = operands.data(),
                                                         .signals = signals.data()});
   }

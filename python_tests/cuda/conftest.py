@@ -13,7 +13,7 @@ import pytest
 import torch
 from machines import Executor, Gpu, Machine
 
-from rotcell import _libraries
+from rotcell import _libraries, ops
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "build_tools"))
 
@@ -31,7 +31,8 @@ def simt_module() -> Any:
 
 
 @pytest.fixture
-def executor(simt_module: Any) -> Iterator[Executor]:
+def executor(simt_module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Executor]:
+    monkeypatch.setattr(ops, "_SAVES_HALVES", {"cuda", "cpu"})
     simt_module.pose_as("H100")
     simt_module.set_order("forward")
     simt_module.reset_launches()

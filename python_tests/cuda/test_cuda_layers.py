@@ -10,6 +10,7 @@ from helpers import (
     KINDS,
     OPTIONS,
     assert_all_near,
+    assert_near,
     gradients,
     kinds_and_options,
     pack,
@@ -22,7 +23,8 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 import rotcell
-from rotcell import RotLSTM
+from rotcell import RotLSTM, ops
+from rotcell.reference import Weights
 
 PATHS = ["stepwise", "resident", "cooperative"]
 
@@ -106,6 +108,24 @@ def test_backward_ops_pass_opcheck(forced, kind, wanted):
     arguments = (*grads, *layer_inputs(kind, tensors), None, *SIGMOIDS, out, *saved, *wanted)
     checks = ("test_schema", "test_faketensor")
     torch.library.opcheck(kind.backward_op.default, arguments, test_utils=checks)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_types_keep_how_far_a_gate_is_from_one(forced, kind, dtype):
+    case = Case(kind, 3, 2, 5, 6)
+    tensors = [torch.zeros_like(t).to(forced.device) for t in case.arguments(dtype)[0][:-1]]
+    x, *states = tensors[: 1 + kind.num_states]
+    w_ih, w_hh, b_ih = tensors[1 + kind.num_states :][:3]
+    cell, weights = kind.description, Weights(w_ih, w_hh, b_ih + 7)
+    _, (gates, *_) = ops.sequence_with_saved(
+        cell, x, states, weights, None, False, *["sigmoid"] * 2
+    )
+    expected = torch.sigmoid(torch.tensor(-7.0, dtype=torch.float64))
+    for gate in cell.gates:
+        if cell.recurrence.gates.get(gate) != "candidate":
+            distance = 1 - gates[:, cell.rows_of(gate, 6)].double().cpu()
+            assert_near(distance, expected.expand_as(distance), torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

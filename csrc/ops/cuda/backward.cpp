@@ -56,7 +56,7 @@ void check_device(const char* name, const Tensor& tensor, Device device) {
 
 BackwardResult backward(CellIndex index, const BackwardArguments& a) {
   const CellDescription& cell = kCells[index];
-  const LayerSizes sizes = check_arguments(cell, a);
+  const LayerSizes sizes = check_arguments(cell, a, Saved::kAsStored);
   const Device device = a.x.device();
   check_device("gates", a.gates, device);
   check_device("cells", a.cells, device);

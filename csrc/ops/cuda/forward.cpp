@@ -11,13 +11,11 @@ namespace {
 bool forward_in_one_launch(const Launch& launch, const ForwardTensors& t) {
   const CellDescription& cell = launch.cell();
   const int64_t batch = t.h.size(0), hidden = launch.request.hidden;
-  Tensor operands, gates = t.gates.borrow();
-  // What blocks tell each other between the stages of a step.
+  Tensor operands, waiting;
+  // What is known between the stages of a step.
   if (cell.stages > 1 && launch.plan.path == cuda::Path::kCooperative) {
     operands = empty({batch, hidden}, t.h.dtype(), t.h.device());
-    if (!gates) {
-      gates = empty({batch, t.w_hh.size(0)}, compute_type(t.h.dtype()), t.h.device());
-    }
+    waiting = empty({batch, t.w_hh.size(0)}, compute_type(t.h.dtype()), t.h.device());
   }
   return run_in_one_launch(launch, cuda::Forward{.steps = launch.steps,
                                                  .hidden = launch.hidden(),
@@ -29,8 +27,9 @@ bool forward_in_one_launch(const Launch& launch, const ForwardTensors& t) {
                                                  .c = row(t.c),
                                                  .out = row(t.out),
                                                  .h_n = row(t.h),
-                                                 .gates = row(gates),
+                                                 .gates = row(t.gates),
                                                  .cells = row(t.cells),
+                                                 .waiting = row(waiting),
                                                  .operands = row(operands),
                                                  .signals = launch.signals()});
 }
@@ -49,7 +48,7 @@ ForwardResult forward(CellIndex index, const ForwardArguments& a) {
   const DeviceScope scope(device);
   const DType type = a.x.dtype(), wide = compute_type(type);
   const Sequence sequence(a.batch_sizes, sizes.tokens, sizes.batch, a.reverse);
-  const auto none = [&](DType dtype) { return Tensor::empty({0}, dtype, device); };
+  const auto none = [&] { return Tensor::empty({0}, type, device); };
 
   ForwardTensors t;
   t.functions = check_functions(a);
@@ -68,12 +67,9 @@ ForwardResult forward(CellIndex index, const ForwardArguments& a) {
   } else {
     t.from_input = empty({0, sizes.gate_rows}, type, device);
   }
-  if (a.save) {
-    t.gates =
-        type == wide ? t.from_input.share() : empty({sizes.tokens, sizes.gate_rows}, wide, device);
-  }
+  if (a.save) t.gates = t.from_input.share();
   const bool keeps_cells = cell.has_memory && t.keep != cuda::Keep::kNothing;
-  if (keeps_cells) t.cells = empty({sizes.tokens, sizes.hidden}, wide, device);
+  if (keeps_cells) t.cells = empty({sizes.tokens, sizes.hidden}, type, device);
   if (sizes.tokens > 0) {
     const Memory memory = t.keep == cuda::Keep::kMemory ? Memory::kOfEachStep : Memory::kAsEver;
     const Launch launch = make_launch(index, cuda::Pass::kForward, a, memory, sizes, sequence);
@@ -84,10 +80,10 @@ ForwardResult forward(CellIndex index, const ForwardArguments& a) {
   ForwardResult result;
   result.out = std::move(t.out);
   result.h_n = std::move(t.h);
-  result.gates = a.save ? std::move(t.gates) : none(wide);
+  result.gates = a.save ? std::move(t.gates) : none();
   if (cell.has_memory) {
     result.c_n = owned_as(std::move(t.c), type);
-    result.cells = keeps_cells ? std::move(t.cells) : none(wide);
+    result.cells = keeps_cells ? std::move(t.cells) : none();
   }
   return result;
 }

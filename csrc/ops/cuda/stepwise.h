@@ -19,7 +19,7 @@ struct ForwardTensors {
   Tensor h;  // at first h0, becomes h_n
   Tensor c;  // A: at first c0, becomes c_n
   Tensor out;
-  Tensor gates, cells;  // A: kept
+  Tensor gates, cells;  // kept
 };
 
 void forward_stepwise(const Launch& launch, const Sequence& sequence, const ForwardTensors& t);
@@ -28,15 +28,15 @@ struct BackwardTensors {
   GateFunctions functions;
   ChangeTensors changes;
   Tensor w_hh, w_hr;
-  Tensor h0, out;
-  Tensor c0, gates, cells;  // A
-  Tensor grad_out;          // undefined: zero
-  Tensor grad_cells;        // A: undefined: zero
-  Tensor grad_c;            // A: of c_n, becomes that of c0
-  Tensor grad_gates;        // written
-  Tensor operands;          // written, [N, H]: what the second product multiplied
-  Tensor grad_projected;    // written, [N, P]: the whole gradient of each output, if projected
-  Tensor unprojected;       // written, [N, H]: what was projected, if needed
+  Tensor h0, out, gates, cells;
+  Tensor c0;              // A
+  Tensor grad_out;        // undefined: zero
+  Tensor grad_cells;      // A: undefined: zero
+  Tensor grad_c;          // A: of c_n, becomes that of c0
+  Tensor grad_gates;      // written
+  Tensor operands;        // written, [N, H]: what the second product multiplied
+  Tensor grad_projected;  // written, [N, P]: the whole gradient of each output, if projected
+  Tensor unprojected;     // written, [N, H]: what was projected, if needed
   Tensor seen;  // written, [N, P]: what the first product saw, if something happens before it
 };
 

@@ -42,6 +42,15 @@ ROTCELL_GLOBAL void missing_barrier_after_copies(Output p) {
   p.out[threadIdx.x + 4] = values[4 * (threadIdx.x ^ 1)];
 }
 
+// A lane reads rows that others wrote.
+ROTCELL_GLOBAL void missing_syncwarp_before_ldmatrix(Output p) {
+  ROTCELL_SHARED(float, values);
+  for (int i = 0; i < 4; ++i) values[4 * threadIdx.x + i] = 1;
+  unsigned registers[4];
+  cuda::ldmatrix_x4(registers, values + 4 * threadIdx.x);
+  p.out[threadIdx.x] = static_cast<float>(registers[0]);
+}
+
 ROTCELL_GLOBAL void shared_overrun(Output p) {
   ROTCELL_SHARED(float, values);
   values[threadIdx.x + 1] = 1;
@@ -72,6 +81,9 @@ bool run_fault(const std::string& name) {
                              {out.data(), 0});
   else if (name == "missing-barrier-after-copies")
     cuda::launch("missing_barrier_after_copies", missing_barrier_after_copies,
+                 {1, threads, 4 * bytes}, nullptr, {out.data(), 0});
+  else if (name == "missing-syncwarp-before-ldmatrix")
+    cuda::launch("missing_syncwarp_before_ldmatrix", missing_syncwarp_before_ldmatrix,
                  {1, threads, 4 * bytes}, nullptr, {out.data(), 0});
   else if (name == "shared-overrun")
     cuda::launch("shared_overrun", shared_overrun, {1, threads, bytes}, nullptr, {out.data(), 0});

@@ -79,22 +79,44 @@ ROTCELL_GLOBAL void gone_before_shuffle(Output p) {
   __shfl_xor_sync(all_lanes, 1, 1);
 }
 
-using Sums = nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float>;
-
-struct StoreParams {
-  float* out;
-  unsigned stride;
+struct RowsParams {
+  const void* global;
+  int offset;  // of the rows, in bytes
 };
 
-ROTCELL_GLOBAL void store_tile(StoreParams p) {
-  Sums sums;
-  nvcuda::wmma::store_matrix_sync(p.out, sums, p.stride, nvcuda::wmma::mem_row_major);
+ROTCELL_GLOBAL void load_rows(RowsParams p) {
+  ROTCELL_SHARED(unsigned char, rows);
+  unsigned registers[4];
+  cuda::ldmatrix_x4(registers, rows + 16 * threadIdx.x + p.offset);
 }
 
-ROTCELL_GLOBAL void store_tile_by_half(StoreParams p) {
-  Sums sums;
+ROTCELL_GLOBAL void load_global_rows(RowsParams p) {
+  unsigned registers[4];
+  cuda::ldmatrix_x4(registers, p.global);
+}
+
+ROTCELL_GLOBAL void load_by_half(RowsParams) {
+  ROTCELL_SHARED(unsigned char, rows);
+  unsigned registers[4];
+  if (threadIdx.x < 16) cuda::ldmatrix_x4(registers, rows);
+}
+
+ROTCELL_GLOBAL void multiply(RowsParams) {
+  const unsigned a[4] = {};
+  float sums[4] = {};
+  cuda::mma_m16n8k16<__half>(sums, a, 0, 0);
+}
+
+ROTCELL_GLOBAL void multiply_by_half(RowsParams p) {
+  if (threadIdx.x < 16) multiply(p);
+}
+
+// Half of the lanes load, the others multiply.
+ROTCELL_GLOBAL void load_and_multiply(RowsParams p) {
   if (threadIdx.x < 16)
-    nvcuda::wmma::store_matrix_sync(p.out, sums, p.stride, nvcuda::wmma::mem_row_major);
+    load_rows(p);
+  else
+    multiply(p);
 }
 
 // The error must hold all of `parts`.
@@ -154,18 +176,21 @@ void test_kernels(const std::string& order) {
 }
 
 void test_tile_misuse() {
-  Buffer<float> out(32 * 16);
-  const auto store = [&](auto kernel, unsigned threads, int offset, unsigned stride) {
-    return [&out, kernel, threads, offset, stride] {
-      cuda::launch("store_tile", +kernel, {1, threads, 0}, nullptr,
-                   StoreParams{out.data() + offset, stride});
+  Buffer<float> global(4);
+  const auto run = [&](auto kernel, unsigned threads = 32, int offset = 0) {
+    return [&global, kernel, threads, offset] {
+      cuda::launch("tiles", +kernel, {1, threads, 16 * 32}, nullptr,
+                   RowsParams{global.data(), offset});
     };
   };
-  store(store_tile, 32, 8, 16)();
-  expect_error("misaligned tile", {"32 bytes", "misuse.cpp:"}, store(store_tile, 32, 4, 16));
-  expect_error("bad stride", {"multiple of 16 bytes", "misuse.cpp:"}, store(store_tile, 32, 0, 18));
-  expect_error("small warp", {"fewer than 32", "misuse.cpp:"}, store(store_tile, 16, 0, 16));
-  expect_error("half a warp", {"exited", "misuse.cpp:"}, store(store_tile_by_half, 32, 0, 16));
+  run(load_rows)();
+  expect_error("misaligned row", {"16 bytes", "misuse.cpp:"}, run(load_rows, 32, 8));
+  expect_error("row beyond", {"not in shared memory", "misuse.cpp:"}, run(load_rows, 32, 16));
+  expect_error("global row", {"not in shared memory", "misuse.cpp:"}, run(load_global_rows));
+  expect_error("small warp", {"fewer than 32", "misuse.cpp:"}, run(load_rows, 16));
+  expect_error("half a warp loads", {"exited", "misuse.cpp:"}, run(load_by_half));
+  expect_error("half a warp multiplies", {"exited", "misuse.cpp:"}, run(multiply_by_half));
+  expect_error("different kinds", {"different kinds", "misuse.cpp:"}, run(load_and_multiply));
 }
 
 void test_place() {

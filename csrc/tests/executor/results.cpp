@@ -1,7 +1,6 @@
 // Kernels without fault: their results must be right in every order.
 #include <cmath>
 #include <cstring>
-#include <type_traits>
 
 #include "tests/executor/check.h"
 
@@ -206,68 +205,97 @@ void test_copies(const std::string& order) {
 
 struct TileParams {
   const float* a;  // [16, 16]
-  const float* b;
-  const float* c;
-  float* out;
+  const float* b;  // [16, 8]
+  const float* c;  // [16, 8]
+  float* out;      // [16, 8]
 };
 
-// out = a b + 2 c, the halves being laid out as A and B say.
-template <class T, class A, class B>
+// What the PTX ISA says of a lane's elements, in its words.
+struct Isa {
+  int group = static_cast<int>(threadIdx.x) >> 2;
+  int thread_in_group = static_cast<int>(threadIdx.x) % 4;
+
+  int a_row(int i) const { return i < 2 || (4 <= i && i < 6) ? group : group + 8; }
+  int a_column(int i) const { return thread_in_group * 2 + (i & 1) + (i < 4 ? 0 : 8); }
+  int b_row(int i) const { return thread_in_group * 2 + (i & 1) + (i < 2 ? 0 : 8); }
+  int b_column() const { return group; }
+  int c_row(int i) const { return i < 2 ? group : group + 8; }
+  int c_column(int i) const { return thread_in_group * 2 + (i & 1); }
+};
+
+template <class T>
+unsigned two(float low, float high) {
+  return static_cast<unsigned>(T(high).bits) << 16 | T(low).bits;
+}
+
+// out = a b + 2 c, with every element brought to its lane by hand.
+template <class T>
 ROTCELL_GLOBAL void multiply(TileParams p) {
-  using namespace nvcuda::wmma;
-  constexpr int stride = 24;  // more than 16: rows need not touch each other
-  ROTCELL_SHARED(T, a);
-  T* b = a + 16 * stride;
-  for (int i = threadIdx.x; i < 256; i += 32) {
-    const int row = i / 16, column = i % 16;
-    constexpr bool a_rows = std::is_same_v<A, row_major>, b_rows = std::is_same_v<B, row_major>;
-    a[a_rows ? row * stride + column : column * stride + row] = T(p.a[i]);
-    b[b_rows ? row * stride + column : column * stride + row] = T(p.b[i]);
-  }
-  __syncwarp();
-  fragment<matrix_a, 16, 16, 16, T, A> a_tile;
-  fragment<matrix_b, 16, 16, 16, T, B> b_tile;
-  fragment<accumulator, 16, 16, 16, float> sum, again;
-  load_matrix_sync(a_tile, a, stride);
-  load_matrix_sync(b_tile, b, stride);
-  load_matrix_sync(sum, p.c, 16, mem_row_major);
-  fill_fragment(again, 0.0f);
-  mma_sync(again, a_tile, b_tile, again);
-  for (int i = 0; i < sum.num_elements; ++i) sum.x[i] = 2 * sum.x[i] + again.x[i];
-  store_matrix_sync(p.out, sum, 16, mem_col_major);
+  const Isa isa;
+  unsigned a[4], b[2];
+  float sums[4];
+  for (int i = 0; i < 8; i += 2)
+    a[i / 2] = two<T>(p.a[isa.a_row(i) * 16 + isa.a_column(i)],
+                      p.a[isa.a_row(i + 1) * 16 + isa.a_column(i + 1)]);
+  for (int i = 0; i < 4; i += 2)
+    b[i / 2] =
+        two<T>(p.b[isa.b_row(i) * 8 + isa.b_column()], p.b[isa.b_row(i + 1) * 8 + isa.b_column()]);
+  for (int i = 0; i < 4; ++i) sums[i] = 2 * p.c[isa.c_row(i) * 8 + isa.c_column(i)];
+  cuda::mma_m16n8k16<T>(sums, a, b[0], b[1]);
+  for (int i = 0; i < 4; ++i) p.out[isa.c_row(i) * 8 + isa.c_column(i)] = sums[i];
 }
 
 // Small whole numbers: exact in every type and order of summation.
 float small_number(int i) { return static_cast<float>(i * 7 % 11 - 5); }
 
-template <class T, class A, class B>
-void test_tiles(const std::string& what) {
-  Buffer<float> a(256), b(256), c(256), out(256);
-  for (int i = 0; i < 256; ++i) {
-    a[i] = small_number(i);
+template <class T>
+void test_product(const std::string& what) {
+  Buffer<float> a(256), b(128), c(128), out(128);
+  for (int i = 0; i < 256; ++i) a[i] = small_number(i);
+  for (int i = 0; i < 128; ++i) {
     b[i] = small_number(i * i + 3);
     c[i] = small_number(5 * i + 1);
   }
-  cuda::launch("multiply", multiply<T, A, B>, {1, 32, 2 * 16 * 24 * sizeof(T)}, nullptr,
+  cuda::launch("multiply", multiply<T>, {1, 32, 0}, nullptr,
                {a.data(), b.data(), c.data(), out.data()});
   bool right = true;
   for (int row = 0; row < 16; ++row)
-    for (int column = 0; column < 16; ++column) {
-      double sum = 2 * c[row * 16 + column];
-      for (int k = 0; k < 16; ++k) sum += a[row * 16 + k] * b[k * 16 + column];
-      right &= out[column * 16 + row] == sum;
+    for (int column = 0; column < 8; ++column) {
+      double sum = 2 * c[row * 8 + column];
+      for (int k = 0; k < 16; ++k) sum += a[row * 16 + k] * b[k * 8 + column];
+      right &= out[row * 8 + column] == sum;
     }
-  check(right, what);
+  check(right, "mma of " + what);
 }
 
-template <class T>
-void test_tiles_of(const std::string& what) {
-  using nvcuda::wmma::col_major;
-  using nvcuda::wmma::row_major;
-  test_tiles<T, row_major, row_major>(what + ", rows and rows");
-  test_tiles<T, row_major, col_major>(what + ", rows and columns");
-  test_tiles<T, col_major, row_major>(what + ", columns and rows");
-  test_tiles<T, col_major, col_major>(what + ", columns and columns");
+struct MatricesParams {
+  unsigned* out;  // [4, lanes]
+};
+
+// Number 256 m + 16 r + c stands at row r and column c of matrix m.
+ROTCELL_GLOBAL void load_four_matrices(MatricesParams p) {
+  constexpr int stride = 24;  // more than 8: rows need not touch each other
+  ROTCELL_SHARED(uint16_t, numbers);
+  const unsigned matrix = threadIdx.x / 8, row = threadIdx.x % 8;
+  uint16_t* own = numbers + threadIdx.x * stride;
+  for (unsigned column = 0; column < 8; ++column)
+    own[column] = static_cast<uint16_t>(256 * matrix + 16 * row + column);
+  __syncwarp();
+  unsigned registers[4];
+  cuda::ldmatrix_x4(registers, own);
+  for (int i = 0; i < 4; ++i) p.out[i * 32 + threadIdx.x] = registers[i];
+}
+
+void test_matrices(const std::string& order) {
+  Buffer<unsigned> out(4 * 32);
+  cuda::launch("load_four_matrices", load_four_matrices, {1, 32, 32 * 24 * sizeof(uint16_t)},
+               nullptr, {out.data()});
+  bool right = true;
+  for (unsigned i = 0; i < out.size(); ++i) {
+    const unsigned first = 256 * (i / 32) + 16 * (i % 32 / 4) + 2 * (i % 4);
+    right &= out[i] == ((first + 1) << 16 | first);
+  }
+  check(right, "ldmatrix, " + order);
 }
 
 }  // namespace
@@ -282,8 +310,9 @@ void test_results(const std::string& order) {
   test_syncwarp(order);
   test_signals(order);
   test_copies(order);
-  test_tiles_of<__half>("wmma of __half, " + order);
-  test_tiles_of<__nv_bfloat16>("wmma of __nv_bfloat16, " + order);
+  test_matrices(order);
+  test_product<__half>("__half, " + order);
+  test_product<__nv_bfloat16>("__nv_bfloat16, " + order);
 }
 
 }  // namespace rotcell::tests
