@@ -502,7 +502,7 @@ class Layer(CellModule, nn.RNNBase):
                     return_cells and is_last,
                 )
                 if return_cells and is_last:
-                    # Kernels keep the memory in the type that they compute in.
+                    # On a CPU kernels keep the memory of half types in float32.
                     cells.append(last_state.pop().to(out.dtype))
                 outputs.append(out)
                 last_states.append(last_state)

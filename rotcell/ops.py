@@ -109,7 +109,7 @@ def sequence(
     """Run a sequence through one direction of one layer: see `reference.Cell.sequence`.
 
     With `padding` the output is laid out by it. Cells are ``[N, H]``, in the number type that the
-    kernel computes in.
+    kernel saves them in.
     """
     ops = _OPS[cell.name]
     device = x.device

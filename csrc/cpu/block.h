@@ -52,8 +52,8 @@ ROTCELL_INLINE int64_t lanes_of_vector(const Lanes& lanes, int vector) {
 }
 
 // Memory that will be read or written after some products, asked for into the second-level cache: a
-// few lines before every tile of these products, because hundreds at once gain next to nothing:
-// more than a processor can have open.
+// few lines before every tile of these products. Hundreds at once gain next to nothing, presumably
+// because they are more than a processor can have open.
 class Prefetches {
  public:
   template <class T>
