@@ -12,9 +12,10 @@ from typing import NamedTuple
 import torch
 
 from rotcell.babi.data.source import Source
+from rotcell.babi.training.scoring import MOST_ROWS
 from rotcell.babi.training.settings import RunSettings
 from rotcell.babi.training.tensors import VALIDATION_SHARE, Dictionary, Examples, TaskTensors
-from rotcell.babi.training.train import EVALUATION_BATCH, Place, Trainer
+from rotcell.babi.training.train import Place, Trainer
 
 _LENGTHS = (24, 96)  # words of the stories measured
 _QUESTION = 5
@@ -40,11 +41,12 @@ def estimate(runs: Sequence[RunSettings], source: Source) -> float:
 def _seconds(run: RunSettings, source: Source) -> float:
     questions = source.load(run.task)
     lengths = questions.story_words
-    words = sum(lengths) / len(lengths) if run.packed else max(lengths)
+    mean = sum(lengths) / len(lengths)
+    words = mean if run.packed else max(lengths)
     step, evaluate = _costs(replace(run, task=1, seed=0, epochs=1))
     batches = math.ceil(len(questions.train) * (1 - VALIDATION_SHARE) / run.batch)
     looked_at = run.epochs * len(questions.train) + len(run.test_epochs) * len(questions.test)
-    return run.epochs * batches * step.at(words) + looked_at * evaluate.at(words)
+    return run.epochs * batches * step.at(words) + looked_at * evaluate.at(mean)
 
 
 @cache
@@ -53,12 +55,12 @@ def _costs(run: RunSettings) -> tuple[Cost, Cost]:
     step, evaluate = [], []
     with torch.random.fork_rng(devices=[]):
         for words in _LENGTHS:
-            batch, many = _examples(run.batch, words), _examples(EVALUATION_BATCH, words)
+            batch, many = _examples(run.batch, words), _examples(MOST_ROWS, words)
             dictionary = Dictionary([str(number) for number in range(1, _WORDS)])
             trainer = Trainer(TaskTensors(dictionary, batch, batch, many), run, Place())
             step.append(_best(partial(trainer.step, batch)))
             evaluate.append(_best(partial(trainer.accuracy, many)))
-    return _line(step), _line([seconds / EVALUATION_BATCH for seconds in evaluate])
+    return _line(step), _line([seconds / MOST_ROWS for seconds in evaluate])
 
 
 def _examples(rows: int, words: int) -> Examples:

@@ -19,6 +19,7 @@ from rotcell.babi.training.settings import RunSettings
 from rotcell.babi.training.tensors import Examples, Share
 
 EMBEDDING_BOUND: Final = 0.05
+State = tuple[Tensor, ...]  # each [1, N, size], the output first
 _FRACTION: Final = 1 << 53  # how many numbers from 0 to 1 a random double can be
 
 
@@ -84,22 +85,43 @@ class QuestionAnswerer(nn.Module):
 
     def forward(self, batch: Examples, share: Share | None = None) -> Tensor:
         """Scores [N, words]; softmax makes probabilities of them."""
-        asked = self.dropout(self.question_embedding(batch.question.t()), share)  # [T, N, width]
-        q = self._last(self.question_rnn, asked, batch.question_lengths)
-        told = self.dropout(self.story_embedding(batch.story.t()), share)
+        asked = batch.question_lengths if self.packed else None
+        told = batch.story_lengths if self.packed else None
+        q = self.ask(batch.question, asked, share)
+        return self.answer(self.read(batch.story.t(), q, None, told, share), share)
+
+    def ask(
+        self, question: Tensor, lengths: Tensor | None = None, share: Share | None = None
+    ) -> Tensor:
+        """What questions [N, words] mean, [N, size]; their real lengths, if padded behind."""
+        asked = self.dropout(self.question_embedding(question.t()), share)  # [T, N, width]
+        return _run(self.question_rnn, asked, None, lengths)[0][0]
+
+    def read(
+        self,
+        story: Tensor,
+        q: Tensor,
+        before: State | None = None,
+        lengths: Tensor | None = None,
+        share: Share | None = None,
+    ) -> State:
+        """The state after words [T, N] that are read with the questions in mind."""
+        told = self.dropout(self.story_embedding(story), share)
         told = torch.cat([told, q.to(told.dtype).expand(told.shape[0], *q.shape)], dim=-1)
-        last = self._last(self.story_rnn, told, batch.story_lengths)
-        scores: Tensor = self.dense(self.dropout(last, share))
+        return _run(self.story_rnn, told, before, lengths)
+
+    def answer(self, after: State, share: Share | None = None) -> Tensor:
+        """Scores [N, words], from the state after the story."""
+        scores: Tensor = self.dense(self.dropout(after[0][0], share))
         return scores
 
-    def _last(self, rnn: nn.Module, x: Tensor, lengths: Tensor) -> Tensor:
-        """The last output of every row, [N, size]."""
-        if self.packed:
-            _, state = rnn(pack_padded_sequence(x, lengths, enforce_sorted=False))
-        else:
-            _, state = rnn(x)
-        last: Tensor = state[0] if isinstance(state, tuple) else state
-        return last[0]
+
+def _run(rnn: nn.Module, x: Tensor, before: State | None, lengths: Tensor | None) -> State:
+    """The state after x [T, N, width]; rows have these lengths, without them all words count."""
+    sequence = x if lengths is None else pack_padded_sequence(x, lengths, enforce_sorted=False)
+    initial = before if before is None or len(before) > 1 else before[0]
+    _, after = rnn(sequence, initial)
+    return after if isinstance(after, tuple) else (after,)
 
 
 # Starting weights as Keras 2 draws them, which is how the paper's models began.

@@ -22,11 +22,9 @@ from rotcell.babi.training.checkpoint import Checkpoint
 from rotcell.babi.training.history import History
 from rotcell.babi.training.model import QuestionAnswerer
 from rotcell.babi.training.processes import ProcessGroup
+from rotcell.babi.training.scoring import score_all
 from rotcell.babi.training.settings import RunSettings
 from rotcell.babi.training.tensors import Examples, TaskTensors, vectorise
-
-EVALUATION_BATCH: Final = 256
-_EVALUATION_WORDS: Final = 1 << 16  # of a batch, so that long stories stay in the cache
 
 # Names and numbers of glibc's <malloc.h>.
 _M_TRIM_THRESHOLD: Final = -1
@@ -171,11 +169,9 @@ class Trainer:
         group = self.place.group
         right = torch.zeros((), dtype=torch.int64, device=self.place.device)
         mine = group.share(examples.rows)
-        rows = max(1, min(EVALUATION_BATCH, _EVALUATION_WORDS // examples.story.shape[1]))
-        for batch in examples.part(mine.start, mine.stop).batches(rows):
-            with self._autocast():
-                scores = self.model(batch.trimmed() if self.settings.packed else batch)
-            right += (scores.argmax(dim=-1) == batch.answer).sum()
+        with self._autocast():
+            for scores, answer in score_all(self.model, examples.part(mine.start, mine.stop)):
+                right += (scores.argmax(dim=-1) == answer).sum()
         return int(group.total(right)) / examples.rows
 
     def _autocast(self) -> AbstractContextManager[object]:
