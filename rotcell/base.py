@@ -89,7 +89,9 @@ class CellModule(nn.Module):
     def _in_fx_graph(self, *arguments: Any, **options: Any) -> Any:
         """Stand as one node in the graph that torch.fx is tracing, as torch's own layers do."""
         tracer: Any = next(a.tracer for a in arguments if isinstance(a, fx.Proxy))
-        options = {name: value for name, value in options.items() if value not in (None, False)}
+        options = {
+            n: value for n, value in options.items() if value is not None and value is not False
+        }
         return tracer.create_proxy("call_module", tracer.path_of_module(self), arguments, options)
 
     def __prepare_scriptable__(self) -> Any:
@@ -387,11 +389,12 @@ class Layer(CellModule, nn.RNNBase):
         hx: tuple[Tensor, ...] | None,
         resets: Tensor | PackedSequence | None = None,
         return_cells: bool = False,
+        context: Tensor | None = None,
     ) -> tuple[Tensor | PackedSequence, tuple[Tensor, ...], Tensor | PackedSequence | None]:
         """Output, last states, and the cells if they are wanted."""
         if isinstance(input, PackedSequence):
-            return self._run_packed(input, hx, resets, return_cells)
-        return self._run_padded(input, hx, resets, return_cells)
+            return self._run_packed(input, hx, resets, return_cells, context)
+        return self._run_padded(input, hx, resets, return_cells, context)
 
     def _run_packed(
         self,
@@ -399,6 +402,7 @@ class Layer(CellModule, nn.RNNBase):
         hx: tuple[Tensor, ...] | None,
         resets: Tensor | PackedSequence | None,
         return_cells: bool,
+        context: Tensor | None,
     ) -> tuple[PackedSequence, tuple[Tensor, ...], PackedSequence | None]:
         if torch.compiler.is_exporting():
             raise NotImplementedError(
@@ -412,8 +416,12 @@ class Layer(CellModule, nn.RNNBase):
         # The caller's rows are in his order, the packed ones by decreasing length.
         state = hx if hx is None else _reorder(hx, sorted_indices)
         marks = None if resets is None else _packed_marks(resets, packed)
+        if context is not None:
+            _check_context(context, tokens, (batch,))
+            if sorted_indices is not None:
+                context = context.index_select(0, sorted_indices)
         out, last_state, cells = self._run_layers(
-            tokens, state, batch, batch_sizes, None, marks, return_cells
+            tokens, state, batch, batch_sizes, None, marks, return_cells, context
         )
 
         def pack(data: Tensor) -> PackedSequence:
@@ -428,6 +436,7 @@ class Layer(CellModule, nn.RNNBase):
         hx: tuple[Tensor, ...] | None,
         resets: Tensor | PackedSequence | None,
         return_cells: bool,
+        context: Tensor | None,
     ) -> tuple[Tensor, tuple[Tensor, ...], Tensor | None]:
         if x.dim() not in (2, 3):
             raise ValueError(f"input must be 2-D (unbatched) or 3-D (batched), got {x.dim()}-D")
@@ -442,9 +451,13 @@ class Layer(CellModule, nn.RNNBase):
         if resets is not None:
             marks = _checked_marks(resets, x)
             marks = (marks.transpose(0, 1) if is_batched and self.batch_first else marks).flatten()
+        if context is not None:
+            batch_dim = 0 if self.batch_first else 1
+            _check_context(context, x, (x.shape[batch_dim],) if is_batched else ())
         if not is_batched:
             x = x.unsqueeze(1)
             hx = hx and tuple(state.unsqueeze(1) for state in hx)
+            context = context if context is None else context.unsqueeze(0)
         elif self.batch_first:
             x = x.transpose(0, 1)
         steps, batch = x.shape[:2]
@@ -453,7 +466,7 @@ class Layer(CellModule, nn.RNNBase):
 
         padding = ops.Padding(steps, batch, self.batch_first) if is_batched else None
         out, last_state, cells = self._run_layers(
-            x.flatten(0, 1), hx, batch, None, padding, marks, return_cells
+            x.flatten(0, 1), hx, batch, None, padding, marks, return_cells, context
         )
         if cells is not None and padding is not None:
             cells = padding.apply(cells)
@@ -470,10 +483,11 @@ class Layer(CellModule, nn.RNNBase):
         padding: ops.Padding | None,  # of the output
         marks: Tensor | None,  # bool [N]: resets
         return_cells: bool,
+        context: Tensor | None,  # [B, width]: the last features of the input, at every step
     ) -> tuple[Tensor, tuple[Tensor, ...], Tensor | None]:
         """The output, the last states, and the last layer's cells [N, directions * H] if wanted."""
         weights = self._weights()
-        self._check_input(x, weights[0].w_ih)
+        self._check_input(x, weights[0].w_ih, context)
         sizes = self._cell.state_sizes(self.hidden_size, self._output_size)
         if hx is None:
             states = [tuple(x.new_zeros(batch, size) for size in sizes)] * len(weights)
@@ -482,6 +496,10 @@ class Layer(CellModule, nn.RNNBase):
             states = list(zip(*hx, strict=True))
 
         is_changed = self._state_changes_at_all(marks)
+        if context is not None and (
+            is_changed or return_cells or not ops.takes_row_bias(self._cell, x)
+        ):
+            x, context = ops.beside_every_token(x, context, batch_sizes), None
         last_states = []
         cells: list[Tensor] = []
         for layer in range(self.num_layers):
@@ -491,16 +509,27 @@ class Layer(CellModule, nn.RNNBase):
             is_last = layer == self.num_layers - 1
             for direction in range(self._num_directions):
                 k = layer * self._num_directions + direction
-                out, *last_state = self._run_direction(
-                    x,
-                    states[k],
-                    weights[k],
-                    batch_sizes,
-                    direction == 1,
-                    padding if is_last else None,
-                    self._state_changes(x, batch, marks) if is_changed else UNCHANGED,
-                    return_cells and is_last,
-                )
+                if layer == 0 and context is not None:
+                    out, *last_state = self._run_with_context(
+                        x,
+                        context,
+                        states[k],
+                        weights[k],
+                        batch_sizes,
+                        direction == 1,
+                        padding if is_last else None,
+                    )
+                else:
+                    out, *last_state = self._run_direction(
+                        x,
+                        states[k],
+                        weights[k],
+                        batch_sizes,
+                        direction == 1,
+                        padding if is_last else None,
+                        self._state_changes(x, batch, marks) if is_changed else UNCHANGED,
+                        return_cells and is_last,
+                    )
                 if return_cells and is_last:
                     # On a CPU kernels keep the memory of half types in float32.
                     cells.append(last_state.pop().to(out.dtype))
@@ -563,16 +592,39 @@ class Layer(CellModule, nn.RNNBase):
             padding, changes, return_cells,
         )  # fmt: skip
 
-    def _check_input(self, x: Tensor, weight: Tensor) -> None:
+    def _run_with_context(
+        self,
+        x: Tensor,  # [N, input - width]
+        context: Tensor,  # [B, width]
+        states: tuple[Tensor, ...],
+        weights: Weights,
+        batch_sizes: Tensor | None,
+        reverse: bool,
+        padding: ops.Padding | None,
+    ) -> tuple[Tensor, ...]:
+        """As `_run_direction`; what the context gives to the gates is computed once."""
+        w_ih, w_hh, b_ih, b_hh, w_hr = weights
+        of_x, of_context = w_ih.split([x.shape[1], context.shape[1]], dim=1)
+        row_bias = F.linear(context, of_context, b_ih)
+        if b_hh is not None:
+            row_bias = row_bias + b_hh
+        return ops.sequence_with_row_bias(
+            self._cell, x, row_bias, states, Weights(of_x, w_hh, None, None, w_hr), batch_sizes,
+            reverse, self.gates, self.angle_gates, padding,
+        )  # fmt: skip
+
+    def _check_input(self, x: Tensor, weight: Tensor, context: Tensor | None) -> None:
         if not types_fit(x, weight):
             raise ValueError(
                 f"input is {x.dtype} but the weights are {weight.dtype}: convert one of them"
             )
         if x.device != weight.device:
             raise RuntimeError(f"input is on {x.device} but the weights are on {weight.device}")
-        if x.shape[-1] != self.input_size:
+        width = 0 if context is None else context.shape[-1]
+        if x.shape[-1] + width != self.input_size:
+            beside = "" if context is None else f" beside {width} of context"
             raise RuntimeError(
-                f"input must have input_size={self.input_size} features, got {x.shape[-1]}"
+                f"input must have input_size={self.input_size} features, got {x.shape[-1]}{beside}"
             )
 
     def _check_state(self, hx: tuple[Tensor, ...], sizes: list[int], x: Tensor, batch: int) -> None:
@@ -603,6 +655,22 @@ def _checked_marks(resets: object, x: Tensor) -> Tensor:
     if resets.device != x.device:
         raise RuntimeError(f"resets are on {resets.device} but the input is on {x.device}")
     return resets
+
+
+def _check_context(context: object, x: Tensor, lead: tuple[int, ...]) -> None:
+    """A context must have these dimensions and its features behind them, and be as x is."""
+    if not isinstance(context, Tensor):
+        raise TypeError(f"context must be a tensor, got {type(context).__name__}")
+    if context.shape[:-1] != lead or context.dim() != len(lead) + 1:
+        expected = "".join(f"{size}, " for size in lead)
+        raise RuntimeError(
+            f"context must have shape ({expected}features), without timesteps, got "
+            f"{tuple(context.shape)}"
+        )
+    if not types_fit(context, x):
+        raise RuntimeError(f"context is {context.dtype} but the input is {x.dtype}")
+    if context.device != x.device:
+        raise RuntimeError(f"context is on {context.device} but the input is on {x.device}")
 
 
 def _packed_marks(resets: object, packed: PackedSequence) -> Tensor:

@@ -28,6 +28,7 @@ class _LSTMLayer(Layer):
         *,
         resets: Tensor | None = None,
         return_cells: Literal[False] = False,
+        context: Tensor | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]: ...
 
     @overload
@@ -38,6 +39,7 @@ class _LSTMLayer(Layer):
         *,
         resets: PackedSequence | None = None,
         return_cells: Literal[False] = False,
+        context: Tensor | None = None,
     ) -> tuple[PackedSequence, tuple[Tensor, Tensor]]: ...
 
     @overload
@@ -48,6 +50,7 @@ class _LSTMLayer(Layer):
         *,
         resets: Tensor | None = None,
         return_cells: Literal[True],
+        context: Tensor | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor]: ...
 
     @overload
@@ -58,6 +61,7 @@ class _LSTMLayer(Layer):
         *,
         resets: PackedSequence | None = None,
         return_cells: Literal[True],
+        context: Tensor | None = None,
     ) -> tuple[PackedSequence, tuple[Tensor, Tensor], PackedSequence]: ...
 
     def forward(
@@ -67,15 +71,18 @@ class _LSTMLayer(Layer):
         *,
         resets: Tensor | PackedSequence | None = None,
         return_cells: bool = False,
+        context: Tensor | None = None,
     ) -> Any:
         """Run the layers over a sequence; shapes are with the class."""
         if isinstance(input, fx.Proxy):
-            return self._in_fx_graph(input, hx, resets=resets, return_cells=return_cells)
+            return self._in_fx_graph(
+                input, hx, resets=resets, return_cells=return_cells, context=context
+            )
         if hx is not None and (isinstance(hx, Tensor) or len(hx) != 2):
             # nn.LSTM raises these two types as well.
             error = IndexError if len(hx) < 2 else RuntimeError
             raise error(f"hx must be a pair (h_0, c_0), got {len(hx)} in a {type(hx).__name__}")
-        output, (h_n, c_n), cells = self._run(input, hx, resets, return_cells)
+        output, (h_n, c_n), cells = self._run(input, hx, resets, return_cells, context)
         return (output, (h_n, c_n), cells) if return_cells else (output, (h_n, c_n))
 
     def get_expected_cell_size(
@@ -91,7 +98,12 @@ class _GRULayer(Layer):
 
     @overload
     def forward(
-        self, input: Tensor, hx: Tensor | None = None, *, resets: Tensor | None = None
+        self,
+        input: Tensor,
+        hx: Tensor | None = None,
+        *,
+        resets: Tensor | None = None,
+        context: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]: ...
 
     @overload
@@ -101,6 +113,7 @@ class _GRULayer(Layer):
         hx: Tensor | None = None,
         *,
         resets: PackedSequence | None = None,
+        context: Tensor | None = None,
     ) -> tuple[PackedSequence, Tensor]: ...
 
     def forward(
@@ -109,11 +122,13 @@ class _GRULayer(Layer):
         hx: Tensor | None = None,
         *,
         resets: Tensor | PackedSequence | None = None,
+        context: Tensor | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """Run the layers over a sequence; shapes are with the class."""
         if isinstance(input, fx.Proxy):
-            return self._in_fx_graph(input, hx, resets=resets)
-        output, (h_n,), _ = self._run(input, None if hx is None else (hx,), resets)
+            return self._in_fx_graph(input, hx, resets=resets, context=context)
+        state = None if hx is None else (hx,)
+        output, (h_n,), _ = self._run(input, state, resets, context=context)
         return output, h_n
 
 
@@ -166,6 +181,8 @@ class RotLSTM(_LSTMLayer):
           input is packed, a PackedSequence of the same lengths. Where it is true a new sequence
           begins: the state before that step is zero, in every layer. The reverse direction does
           not carry anything over that border either.
+        - context: ``[B, C]``, ``[C]`` if unbatched: the last C of the `input_size` features, where
+          they are the same at every step. The input then has ``input_size - C``.
         - output: as the input, with ``D * P`` features; packed if the input is.
         - ``(h_n, c_n)``: shaped like ``(h_0, c_0)``.
         - cells, with ``return_cells=True`` and after the states: c of every step of the last layer,
@@ -301,6 +318,8 @@ class RotGRU(_GRULayer):
           input is packed, a PackedSequence of the same lengths. Where it is true a new sequence
           begins: the state before that step is zero, in every layer. The reverse direction does
           not carry anything over that border either.
+        - context: ``[B, C]``, ``[C]`` if unbatched: the last C of the `input_size` features, where
+          they are the same at every step. The input then has ``input_size - C``.
         - output: as the input, with ``D * H`` features; packed if the input is.
         - ``h_n``: shaped like ``h_0``.
 
@@ -384,6 +403,8 @@ class LSTM(_LSTMLayer):
           input is packed, a PackedSequence of the same lengths. Where it is true a new sequence
           begins: the state before that step is zero, in every layer. The reverse direction does
           not carry anything over that border either.
+        - context: ``[B, C]``, ``[C]`` if unbatched: the last C of the `input_size` features, where
+          they are the same at every step. The input then has ``input_size - C``.
         - output: as the input, with ``D * P`` features; packed if the input is.
         - ``(h_n, c_n)``: shaped like ``(h_0, c_0)``.
         - cells, with ``return_cells=True`` and after the states: c of every step of the last layer,
@@ -470,6 +491,8 @@ class ClassicGRU(_GRULayer):
           input is packed, a PackedSequence of the same lengths. Where it is true a new sequence
           begins: the state before that step is zero, in every layer. The reverse direction does
           not carry anything over that border either.
+        - context: ``[B, C]``, ``[C]`` if unbatched: the last C of the `input_size` features, where
+          they are the same at every step. The input then has ``input_size - C``.
         - output: as the input, with ``D * H`` features; packed if the input is.
         - ``h_n``: shaped like ``h_0``.
 

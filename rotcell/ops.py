@@ -35,6 +35,9 @@ _libraries.load()
 #: the second.
 OVERLOADS = ("default", "extended")
 
+#: A third one, in which each row of the batch has a bias of its own; on the CPU only.
+ROW_BIAS = "row_bias"
+
 #: The ops know gate functions by number.
 _FUNCTION_NUMBERS = {name: number for number, name in enumerate(GATE_FUNCTIONS)}
 _FUNCTION_NAMES = tuple(GATE_FUNCTIONS)
@@ -151,6 +154,49 @@ def sequence(
         if not _is_given_up(cell.name, device, tensors[0].dtype):
             raise
     return _by_reference(ops, tensors, batch_sizes, options, padding, changes, return_cells)
+
+
+def takes_row_bias(cell: Cell, x: Tensor) -> bool:
+    """Whether `sequence_with_row_bias` can run here and now."""
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or torch._C._is_tracing():
+        return False
+    # A half type is too coarse for a part of the sum; and autocast would make it one.
+    if x.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled("cpu"):
+        return False
+    # Whichever of the tensors forward-mode AD may concern.
+    if forward_ad._current_level >= 0:
+        return False
+    return not _needs_reference(cell, x.device, "cpu", (x,))
+
+
+def sequence_with_row_bias(
+    cell: Cell,
+    x: Tensor,
+    row_bias: Tensor,
+    states: Sequence[Tensor],
+    weights: Weights,
+    batch_sizes: Tensor | None,
+    reverse: bool,
+    gates: str,
+    angle_gates: str,
+    padding: Padding | None,
+) -> tuple[Tensor, ...]:
+    """As `sequence`, but each row of the batch has a bias of its own, ``[B, rows]``.
+
+    The weights have none. Only where `takes_row_bias`.
+    """
+    ops = _OPS[cell.name]
+    tensors: tuple[Any, ...] = (row_bias, x, *states, *weights[: ops.num_weights])
+    options = (reverse, _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates])
+    if torch.is_grad_enabled() and _any_requires_grad(tensors):
+        found: tuple[Tensor, ...] = ops.differentiable_in_rows(
+            padding, *tensors, batch_sizes, *options
+        )
+        return found
+    with torch._C._AutoDispatchBelowAutograd():
+        forward = ops.with_row_bias[0]
+        found = forward(*tensors[1:], batch_sizes, *options, False, row_bias)[: ops.num_results]
+        return found if padding is None else (padding.take(found[0]), *found[1:])
 
 
 def _any_requires_grad(tensors: Sequence[Tensor | None]) -> bool:
@@ -367,6 +413,10 @@ class _Ops(NamedTuple):
     #: The forward op as a torch.autograd.Function: takes a padding, what `extras` gives and the
     #: op's arguments before `save`, returns output and states, and the cells if asked for.
     differentiable: Callable[..., Any]
+    #: The forward and backward op with biases of rows, and both as a Function that takes a padding,
+    #: the biases and the op's arguments before `save`.
+    with_row_bias: tuple[Any, Any]
+    differentiable_in_rows: Callable[..., Any]
     num_states: int
     num_weights: int
     num_results: int
@@ -398,6 +448,10 @@ def _register(cell: Cell) -> _Ops:
     name = f"rotcell::{cell.name}"
     forward_ops, backward_ops = (
         tuple(getattr(getattr(torch.ops.rotcell, op), overload) for overload in OVERLOADS)
+        for op in (cell.name, f"{cell.name}_backward")
+    )
+    row_bias_ops = tuple(
+        getattr(getattr(torch.ops.rotcell, op), ROW_BIAS)
         for op in (cell.name, f"{cell.name}_backward")
     )
     num_states = len(cell.states)
@@ -482,6 +536,43 @@ def _register(cell: Cell) -> _Ops:
         def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
             return (None, None, *differentiate(ctx, grads, ctx.needs_input_grad[2:]), *[None] * 4)
 
+    class RowBiasFunction(torch.autograd.Function):
+        @staticmethod
+        def forward(
+            ctx: Any, padding: Padding | None, row_bias: Tensor, *arguments: Any
+        ) -> tuple[Tensor, ...]:
+            with torch._C._AutoDispatchBelowAutograd():
+                out, *rest = row_bias_ops[0](*arguments, True, row_bias)
+                if padding is not None:
+                    out = padding.take(out)
+            ctx.set_materialize_grads(False)
+            batch_sizes, *ctx.options = arguments[num_tensors:]
+            ctx.padding = padding
+            saved = rest[num_states:]
+            ctx.save_for_backward(row_bias, *arguments[:num_tensors], batch_sizes, out, *saved)
+            return out, *rest[:num_states]
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+            row_bias, *kept = ctx.saved_tensors
+            tensors, (batch_sizes, out, *saved) = kept[:num_tensors], kept[num_tensors:]
+            needed = ctx.needs_input_grad[2 : 2 + num_tensors]
+            if ctx.padding is not None:
+                out = ctx.padding.undo(out)
+                if grads[0] is not None:
+                    grads = (ctx.padding.undo(grads[0]), *grads[1:])
+            if torch.is_grad_enabled():
+                found = _row_bias_by_reference(
+                    ops, row_bias, tensors, batch_sizes, ctx.options, grads, needed
+                )
+            else:
+                found = _kernel_gradients(
+                    ops, grads, tensors, batch_sizes, ctx.options, out, saved, needed,
+                    with_row_bias=True,
+                )  # fmt: skip
+            *of_tensors, of_row_bias = found
+            return None, of_row_bias, *of_tensors, *[None] * 4
+
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         save, *extras = inputs[num_tensors + 4 :]
         keep(ctx, inputs, extras, output, save=save)
@@ -498,15 +589,24 @@ def _register(cell: Cell) -> _Ops:
             f"{name}_backward is not differentiable: differentiate {name} twice instead"
         )
 
+    def refuse_directly(ctx: Any, *grads: Tensor | None) -> Any:
+        raise RuntimeError(
+            f"{name}.{ROW_BIAS} is not differentiable by itself: give a layer a context instead"
+        )
+
     for forward_op, backward_op in zip(forward_ops, backward_ops, strict=True):
         torch.library.register_autograd(forward_op, backward, setup_context=setup_context)
         torch.library.register_autograd(backward_op, refuse)
         torch.library.register_fake(forward_op, _fake_forward(cell, forward_op))
         torch.library.register_fake(backward_op, _fake_backward(cell))
+    for op in row_bias_ops:
+        torch.library.register_autograd(op, refuse_directly)
+    torch.library.register_fake(row_bias_ops[0], _fake_forward(cell, row_bias_ops[0]))
+    torch.library.register_fake(row_bias_ops[1], _fake_backward(cell, with_row_bias=True))
     _register_flops(cell, forward_ops[0], backward_ops[0])
     ops = _Ops(
-        cell, forward_ops, backward_ops, SequenceFunction.apply, num_states, num_weights,
-        num_results,
+        cell, forward_ops, backward_ops, SequenceFunction.apply, row_bias_ops,
+        RowBiasFunction.apply, num_states, num_weights, num_results,
     )  # fmt: skip
     return ops
 
@@ -521,8 +621,12 @@ def _kernel_gradients(
     saved: Sequence[Tensor],
     needed: Sequence[bool],
     changes: Sequence[Tensor | None] = (),
+    with_row_bias: bool = False,
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of the tensors that need them, given those of output, last states and cells."""
+    """Gradients of the tensors that need them, given those of output, last states and cells.
+
+    That of the biases of rows comes last.
+    """
     extras: tuple[Tensor | None, ...] = ()
     if changes:
         cells = grads[ops.num_results :] or (None,)  # that of the cells, if they were returned
@@ -530,14 +634,67 @@ def _kernel_gradients(
     first_bias = 1 + ops.num_states + Weights._fields.index("b_ih")
     without_biases = (*tensors[:first_bias], *tensors[first_bias + 2 :])
     with torch._C._AutoDispatchBelowAutograd():
-        found = ops.backward[bool(extras)](
+        backward = ops.with_row_bias[1] if with_row_bias else ops.backward[bool(extras)]
+        found = backward(
             *grads[: ops.num_results], *without_biases, batch_sizes, *options, out, *saved,
             needed[0], any(needed[1 + ops.num_states :]), *extras,
         )  # fmt: skip
     *before, bias = found[: first_bias + 1]
     # The biases have the same gradient, but a tensor each: it may become their .grad.
     every = (*before, bias, bias.clone(), *found[first_bias + 1 :])
+    if with_row_bias:
+        needed = (*needed, True)
     return tuple(g if n else None for n, g in zip(needed, every, strict=True))
+
+
+def _row_bias_by_reference(
+    ops: _Ops,
+    row_bias: Tensor,
+    tensors: Sequence[Tensor],
+    batch_sizes: Tensor | None,
+    options: Sequence[Any],
+    grads: Sequence[Tensor | None],
+    needed: Sequence[bool],
+) -> tuple[Tensor | None, ...]:
+    """Gradients that can be differentiated again; that of the biases of rows comes last.
+
+    To the reference these are further inputs, the same at every step, with weights of 1.
+    """
+    first_weight = 1 + ops.num_states
+    x, w_ih = tensors[0], tensors[first_weight]
+    width = x.shape[1]
+    wide_x = beside_every_token(x, row_bias, batch_sizes)
+    wide_w = torch.cat([w_ih, torch.eye(*[w_ih.shape[0]] * 2, dtype=w_ih.dtype)], dim=1)
+    wide = (wide_x, *tensors[1:first_weight], wide_w, *tensors[first_weight + 1 :])
+    wanted = (True, *needed[1:])
+    found = list(
+        _reference_gradients(ops, wide, batch_sizes, options, UNCHANGED, False, grads, wanted)
+    )
+    of_wide = found[0]
+    if of_wide is None:
+        return (*found, None)
+    of_w_ih = found[first_weight]
+    if of_w_ih is not None:
+        found[first_weight] = of_w_ih[:, :width]
+    found[0] = of_wide[:, :width] if needed[0] else None
+    return (*found, sum_over_tokens(of_wide[:, width:], row_bias.shape[0], batch_sizes))
+
+
+def beside_every_token(x: Tensor, of_rows: Tensor, batch_sizes: Tensor | None) -> Tensor:
+    """``[N, I]`` and ``[B, C]``, the same at every step, as ``[N, I + C]``."""
+    if batch_sizes is None:
+        every = of_rows.expand(x.shape[0] // of_rows.shape[0], *of_rows.shape).flatten(0, 1)
+    else:
+        every = torch.cat([of_rows[:rows] for rows in batch_sizes.tolist()])
+    return torch.cat([x, every.to(x.dtype)], dim=1)
+
+
+def sum_over_tokens(tokens: Tensor, batch: int, batch_sizes: Tensor | None) -> Tensor:
+    """``[N, C]`` as ``[B, C]``: what the tokens of each row add up to."""
+    if batch_sizes is None:
+        return tokens.view(-1, batch, tokens.shape[1]).sum(0)
+    rows = torch.cat([torch.arange(rows) for rows in batch_sizes.tolist()])
+    return tokens.new_zeros(batch, tokens.shape[1]).index_add(0, rows, tokens)
 
 
 def _reference_gradients(
@@ -609,7 +766,7 @@ def _fake_forward(cell: Cell, op: Any) -> Callable[..., tuple[Tensor, ...]]:
     return fake
 
 
-def _fake_backward(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
+def _fake_backward(cell: Cell, with_row_bias: bool = False) -> Callable[..., tuple[Tensor, ...]]:
     num_states = len(cell.states)
     needs = _positions_of_needs(cell)
 
@@ -624,6 +781,7 @@ def _fake_backward(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
             x.new_empty(x.shape if needs_grad_x else (0,)),
             *(s.new_empty(s.shape) for s in states),
             *(x.new_empty(shape if needs_grad_weights else (0,)) for shape in shapes),
+            *([x.new_empty(states[0].shape[0], w_hh.shape[0])] if with_row_bias else []),
         )
 
     return fake

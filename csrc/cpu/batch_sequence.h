@@ -65,17 +65,31 @@ struct BatchSequence {
 
   static int64_t pairs_of(int64_t hidden) { return (hidden + 1) / 2; }
 
-  static int64_t forward_elements(const RecurrentWeights<T>& w) {
+  // Of all stages, in the order of pairs.
+  static int64_t ordered_rows(int64_t hidden) {
     int64_t rows = 0;
     for_stages<Cell>(
-        [&](auto stage) { rows += pairs_of(w.hidden) * PairOrder<Cell, stage()>::kRows; });
-    return rows * (1 + w.inputs + w.outputs);
+        [&](auto stage) { rows += pairs_of(hidden) * PairOrder<Cell, stage()>::kRows; });
+    return rows;
   }
 
-  // A row that does not exist has weights of 0. So has its unit, but for the angle: a last unit
-  // without a partner does not turn.
-  static void pack_forward(const RecurrentWeights<T>& w, const T* bias, T* packed) {
-    const int64_t depth = 1 + w.inputs + w.outputs;
+  static int64_t forward_elements(const RecurrentWeights<T>& w, BiasOf bias_of) {
+    const int64_t biases = bias_of == BiasOf::kLayer ? 1 : 0;
+    return ordered_rows(w.hidden) * (biases + w.inputs + w.outputs);
+  }
+
+  // The bias of a row of weights that may not exist: then it is that of nothing but for the angle,
+  // as a last unit without a partner does not turn.
+  template <class Order>
+  static T missing_bias(int place) {
+    const bool no_turn = Order::kHasAngle && place == Order::kAnglePlace;
+    return no_turn ? -static_cast<T>(__builtin_inf()) : T(0);
+  }
+
+  // A row that does not exist has weights of 0.
+  static void pack_forward(const RecurrentWeights<T>& w, BiasOf bias_of, const T* bias, T* packed) {
+    const bool with_bias = bias_of == BiasOf::kLayer;
+    const int64_t depth = (with_bias ? 1 : 0) + w.inputs + w.outputs;
     for_stages<Cell>([&](auto stage) {
       using Order = PairOrder<Cell, stage()>;
       const int64_t rows = pairs_of(w.hidden) * Order::kRows;
@@ -89,9 +103,10 @@ struct BatchSequence {
             const int place = static_cast<int>((first + r) % Order::kRows);
             const int64_t row = Order::weight_row((first + r) / Order::kRows, place, w.hidden);
             T* target = packed + r;
-            const bool no_turn = Order::kHasAngle && place == Order::kAnglePlace;
-            *target = row >= 0 ? bias[row] : no_turn ? -static_cast<T>(__builtin_inf()) : T(0);
-            target += height;
+            if (with_bias) {
+              *target = row >= 0 ? bias[row] : missing_bias<Order>(place);
+              target += height;
+            }
             for (int64_t k = 0; k < w.inputs; ++k, target += height) {
               *target = row >= 0 ? w.w_ih[row * w.inputs + k] : T(0);
             }
@@ -198,6 +213,7 @@ struct BatchSequence {
     Block<T> tile;     // preactivations of a few pairs
     Block<T> waiting;  // of gates whose stage is later than their product: [gate][units]
     Block<T> gates;    // activations in torch's order
+    Block<T> bias;     // in the order of pairs, if it is of rows
 
     ForwardBlocks(const Call& call, int64_t units)
         : x(call.inputs),
@@ -207,8 +223,29 @@ struct BatchSequence {
           c(Cell::kHasMemory ? units : 0),
           tile(most_group_rows()),
           waiting(Cell::kStages > 1 ? Cell::kGateCount * units : 0),
-          gates(call.keep == Keep::kForBackward ? Rows::count(call.hidden) : 0) {}
+          gates(call.keep == Keep::kForBackward ? Rows::count(call.hidden) : 0),
+          bias(call.bias_of == BiasOf::kRow ? ordered_rows(call.hidden) : 0) {}
   };
+
+  // The biases of some rows of the batch, from torch's order into that of pairs.
+  static void load_row_bias(const Forward<T>& p, RowRange rows, Block<T>& bias) {
+    const int64_t H = p.call.hidden, G = Rows::count(H);
+    const Block<T> given(G);
+    load_lanes(p.bias + rows.begin * G, G, G, {0, rows.end - rows.begin}, given.row(0));
+    int64_t ordered = 0;
+    for_stages<Cell>([&](auto stage) {
+      using Order = PairOrder<Cell, stage()>;
+      for (int64_t pair = 0; pair < pairs_of(H); ++pair) {
+        for (int place = 0; place < Order::kRows; ++place, ++ordered) {
+          const int64_t row = Order::weight_row(pair, place, H);
+          const Vec<T> missing = broadcast(missing_bias<Order>(place));
+          for (int v = 0; v < kBlockVectors; ++v) {
+            store(bias.row(ordered) + v * L, row >= 0 ? load(given.row(row) + v * L) : missing);
+          }
+        }
+      }
+    });
+  }
 
   static void forward_block(const Forward<T>& p, RowRange rows) {
     const Call& call = p.call;
@@ -218,6 +255,7 @@ struct BatchSequence {
     ForwardBlocks b(call, units);
     T* h = b.h.row(0);
     T* new_h = b.new_h.row(0);
+    if (call.bias_of == BiasOf::kRow) load_row_bias(p, rows, b.bias);
     for (int64_t position = p.chunk.begin; position < p.chunk.end; ++position) {
       const RowStep s(call.steps, rows, position);
       if (s.end <= s.begin) continue;
@@ -251,6 +289,7 @@ struct BatchSequence {
       }
 
       const T* weights = p.weights;
+      const T* bias = b.bias.row(0);
       for_stages<Cell>([&](auto stage) {
         constexpr int S = decltype(stage)::value;
         using Order = PairOrder<Cell, S>;
@@ -260,8 +299,15 @@ struct BatchSequence {
         const int64_t pairs = pairs_of(H);
         for (int64_t first = 0; first < pairs; first += Order::kPairs) {
           const int64_t count = pairs - first < Order::kPairs ? pairs - first : Order::kPairs;
-          weights = multiply_block<T, TileStart::kBias>(weights, count * Order::kRows, x, memory,
-                                                        b.tile.row(0), soon);
+          const int64_t tile_rows = count * Order::kRows;
+          if (call.bias_of == BiasOf::kLayer) {
+            weights = multiply_block<T, TileStart::kBias>(weights, tile_rows, x, memory,
+                                                          b.tile.row(0), soon);
+          } else {
+            weights = multiply_block<T, TileStart::kBlock>(weights, tile_rows, x, memory,
+                                                           b.tile.row(0), soon, bias);
+            bias += tile_rows * BR;
+          }
           // In two loops: the chain of all that a pair needs is too long for the processor to begin
           // the next pair before its end.
           with_gate_function(call.functions.gates, [&](auto function) {
@@ -372,6 +418,7 @@ struct BatchSequence {
     Block<T> grad_h_before, grad_c_before;  // what rows that are not alive keep
     Block<T> grad_gates;                    // [kGradientSteps][G], rows in the order of products
     Block<T> grad_x;
+    Block<T> grad_bias;  // the sum of grad_gates, if the bias is of rows
 
     BackwardBlocks(const Call& call, int64_t units)
         : gates(Rows::count(call.hidden)),
@@ -386,7 +433,8 @@ struct BatchSequence {
           grad_h_before(units),
           grad_c_before(Cell::kHasMemory ? units : 0),
           grad_gates(kGradientSteps * Rows::count(call.hidden)),
-          grad_x(call.inputs) {}
+          grad_x(call.inputs),
+          grad_bias(call.bias_of == BiasOf::kRow ? Rows::count(call.hidden) : 0) {}
   };
 
   // What the weights were multiplied with, a row for every token of a few steps: [x, h, 1] for the
@@ -417,6 +465,9 @@ struct BatchSequence {
     if constexpr (Cell::kHasMemory) {
       load_lanes(p.grad_c + rows.begin * H, H, H, all, b.grad_c.row(0));
     }
+    for_row_bias(p, rows, b, [&](T* block, int64_t columns, const T* given) {
+      load_lanes(given, G, columns, all, block);
+    });
     int64_t alive_before = 0, carried_later = 0;
     for (int64_t position = p.chunk.end - 1; position >= p.chunk.begin; --position) {
       const RowStep s(call.steps, rows, position);
@@ -486,16 +537,34 @@ struct BatchSequence {
           keep_other_lanes(b.grad_c.row(0), b.grad_c_before.row(0), units, alive);
         }
       }
+      if (call.bias_of == BiasOf::kRow) add_block(grads, G, b.grad_bias.row(0));
       if (makes_weight_gradient) {
         add_factors(p, b, s, factors);
         if (++factors.blocks == kGradientSteps) add_weight_gradient(p, b, factors, slot);
       }
     }
     if (makes_weight_gradient) add_weight_gradient(p, b, factors, slot);
+    for_row_bias(p, rows, b, [&](T* block, int64_t columns, T* given) {
+      store_lanes(block, columns, all, given, G);
+    });
     store_lanes(b.grad_h.row(0), H, all, p.grad_h + rows.begin * H, H);
     if constexpr (Cell::kHasMemory) {
       store_lanes(b.grad_c.row(0), H, all, p.grad_c + rows.begin * H, H);
     }
+  }
+
+  // body(block, columns, first of these columns in the caller's order) for every run of columns of
+  // the gradient of the rows' biases, if they have any.
+  template <class Body>
+  static void for_row_bias(const Backward<T>& p, RowRange rows, BackwardBlocks& b,
+                           const Body& body) {
+    if (p.call.bias_of == BiasOf::kLayer) return;
+    const int64_t H = p.call.hidden, G = Rows::count(H);
+    int64_t first = 0;
+    for_runs<Cell>(H, {0, H}, [&](const RowRun& run) {
+      body(b.grad_bias.row(first), run.rows, p.grad_row_bias + rows.begin * G + run.first);
+      first += run.rows;
+    });
   }
 
   // What the way back reads and writes of a step.

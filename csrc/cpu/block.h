@@ -185,6 +185,14 @@ void keep_other_lanes(T* block, const T* before, int64_t count, int64_t alive) {
   }
 }
 
+// sums += block, both [count, kBlockRows].
+template <class T>
+void add_block(const T* block, int64_t count, T* sums) {
+  for (int64_t i = 0; i < count * kBlockRows<T>; i += kLanes<T>) {
+    store(sums + i, load(sums + i) + load(block + i));
+  }
+}
+
 // ---- Products with a block: a register tile of up to kTileRows rows of weights.
 
 constexpr int kTileRows = 12 / kBlockVectors;
@@ -216,6 +224,7 @@ enum class TileStart {
   kBias,  // the weights begin with a bias for each row
   kZero,
   kResult,  // the product is added to the result
+  kBlock,   // the product is added to another block
 };
 
 // The weights of a tile: `rows` biases if there are any, then for every depth `rows` weights.
@@ -234,7 +243,8 @@ struct Operand {
 template <class T, int ROWS, TileStart START>
 __attribute__((noinline)) void multiply_block_tile(const T* weights, Operand<T> first,
                                                    Operand<T> second,
-                                                   T* result  // [ROWS, kBlockRows]
+                                                   const T* start,  // likewise, if kBlock
+                                                   T* result        // [ROWS, kBlockRows]
 ) {
   constexpr int L = kLanes<T>, BR = kBlockRows<T>;
   Vec<T> sum[ROWS][kBlockVectors];
@@ -246,6 +256,8 @@ __attribute__((noinline)) void multiply_block_tile(const T* weights, Operand<T> 
         sum[r][v] = broadcast(weights[r]);
       } else if constexpr (START == TileStart::kResult) {
         sum[r][v] = load(result + r * BR + v * L);
+      } else if constexpr (START == TileStart::kBlock) {
+        sum[r][v] = load(start + r * BR + v * L);
       } else {
         sum[r][v] = Vec<T>{};
       }
@@ -277,17 +289,19 @@ __attribute__((noinline)) void multiply_block_tile(const T* weights, Operand<T> 
   }
 }
 
-// `rows` rows of weights, in tiles, times [first, second]. Returns the weights behind them.
+// `rows` rows of weights, in tiles, times [first, second], added to `start` [rows, kBlockRows] if
+// kBlock. Returns the weights behind them.
 template <class T, TileStart START>
 const T* multiply_block(const T* weights, int64_t rows, Operand<T> first, Operand<T> second,
-                        T* result, Prefetches& soon) {
+                        T* result, Prefetches& soon, const T* start = nullptr) {
   const int64_t depth = first.depth + second.depth;
   const TileCut cut{rows};
   for (int64_t tile = 0; tile < cut.tiles; ++tile) {
     soon.ask_for_some();
-    T* target = result + cut.begin(tile) * kBlockRows<T>;
+    const int64_t place = cut.begin(tile) * kBlockRows<T>;
+    const T* tile_start = START == TileStart::kBlock ? start + place : nullptr;
     with_tile_rows(cut.height(tile), [&](auto height) {
-      multiply_block_tile<T, height(), START>(weights, first, second, target);
+      multiply_block_tile<T, height(), START>(weights, first, second, tile_start, result + place);
     });
     weights += tile_elements<T>(cut.height(tile), depth, START);
   }

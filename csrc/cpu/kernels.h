@@ -53,6 +53,12 @@ enum class Keep {
 
 enum class Projection { kNone, kPresent };
 
+// Whose the bias is.
+enum class BiasOf {
+  kLayer,  // one for all rows of the batch
+  kRow,    // each row has its own; no changes of the state
+};
+
 // Sizes and choices of a call, the same for all kernels of it.
 struct Call {
   Steps steps;
@@ -61,6 +67,7 @@ struct Call {
   Keep keep;
   Projection projection;
   GateFunctions functions;
+  BiasOf bias_of = BiasOf::kLayer;
 };
 
 // Which share of a state stays as it was.
@@ -100,7 +107,7 @@ struct Forward {
   const T* w_hh;        // kUnpacked: [G, P]
   const T* projection;  // w_hr packed, if kPresent
   const T* x;           // kByStep: [chunk.tokens, I]
-  const T* bias;        // kByStep: [G], zeros if the layer has none
+  const T* bias;        // kByStep: [G], zeros if the layer has none; [B, G] if of rows
   const T* h0;          // [B, P]
   const T* c0;          // [B, H], if the cell has a memory, as for cells and c_n
   T* gates;             // kForBackward: [N, G]; otherwise [chunk.tokens, G], or for kByStep [B, G];
@@ -140,15 +147,16 @@ struct Backward {
   const T* grad_out;    // [N, P], if given
   const T* grad_cells = nullptr;  // [N, H], if of every step
   const T* x;                     // [N, I], for the weight gradient by slot
-  T* grad_h;          // [B, P]: gradient of h after the chunk, becomes that of h before it
-  T* grad_c;          // [B, H]: gradient of c, likewise
-  T* grad_gates;      // [chunk.tokens, G] out
-  T* grad_x;          // [N, I] out, if made by step
-  T* operands;        // [chunk.tokens, H] out: what the second product multiplied, if there is one
-  T* grad_weights;    // by slot: [slots, G, RowLayoutKernels::gradient_width], added to
-  T* grad_projected;  // [N, P] out, if projected: the whole gradient of each output
-  T* unprojected;     // [N, H] out, if projected: what was projected, again
-  T* grad_unprojected;  // [B, H] scratch, if projected
+  T* grad_h;        // [B, P]: gradient of h after the chunk, becomes that of h before it
+  T* grad_c;        // [B, H]: gradient of c, likewise
+  T* grad_gates;    // [chunk.tokens, G] out
+  T* grad_x;        // [N, I] out, if made by step
+  T* operands;      // [chunk.tokens, H] out: what the second product multiplied, if there is one
+  T* grad_weights;  // by slot: [slots, G, RowLayoutKernels::gradient_width], added to
+  T* grad_row_bias = nullptr;  // [B, G] added to, if the bias is of rows; Layout::kRows only
+  T* grad_projected;           // [N, P] out, if projected: the whole gradient of each output
+  T* unprojected;              // [N, H] out, if projected: what was projected, again
+  T* grad_unprojected;         // [B, H] scratch, if projected
 };
 
 // What one of several threads does of a work that is cut evenly.
@@ -181,12 +189,13 @@ struct RecurrentPacking {
   void (*pack)(const RecurrentWeights<T>&, UnitRange, T* packed, Slice);
 };
 
-// Kernels with Layout::kRows. Weights are packed for all units, with the biases.
+// Kernels with Layout::kRows. Weights are packed for all units, with the biases of the layer.
 template <class T>
 struct RowLayoutKernels {
   int64_t block_rows;  // rows of the batch that a block of lanes holds
-  int64_t (*forward_elements)(const RecurrentWeights<T>&);
-  void (*pack_forward)(const RecurrentWeights<T>&, const T* bias, T* packed);
+  int64_t (*forward_elements)(const RecurrentWeights<T>&, BiasOf);
+  // bias [G] is not read if it is of rows.
+  void (*pack_forward)(const RecurrentWeights<T>&, BiasOf, const T* bias, T* packed);
   int64_t (*backward_elements)(const RecurrentWeights<T>&);
   void (*pack_backward)(const RecurrentWeights<T>&, T* packed);
   // Columns of a partial weight gradient: those of x, of the old output, 1 for the bias, padding.

@@ -211,7 +211,11 @@ struct Sequence {
           const Panels<T> weights{panels, inputs + width, run.rows};
           const int64_t token = s.step.token + begin - p.chunk.first_token;
           const Rows<T> x{by_step ? p.x + token * inputs : rows.data, inputs, inputs};
-          const Addend<T> addend = by_step ? Addend<T>{p.bias + run.first, 0} : Addend<T>{gates, G};
+          Addend<T> addend{gates, G};
+          if (by_step) {
+            addend = call.bias_of == BiasOf::kRow ? Addend<T>{p.bias + begin * G + run.first, G}
+                                                  : Addend<T>{p.bias + run.first, 0};
+          }
           multiply(x, rows, end - begin, weights, addend, gates, G);
         }
       };

@@ -116,6 +116,8 @@ LayerSizes check_arguments(const CellDescription& cell, const ForwardArguments& 
   const LayerSizes sizes = check_layer(cell, a, kind);
   kind.check_tensor("b_ih", a.b_ih, {sizes.gate_rows});
   kind.check_tensor("b_hh", a.b_hh, {sizes.gate_rows});
+  kind.check_tensor("row_bias", a.row_bias, {sizes.batch, sizes.gate_rows});
+  check(!a.row_bias || !(a.b_ih || a.b_hh), "expected no b_ih and b_hh beside row_bias");
   return sizes;
 }
 

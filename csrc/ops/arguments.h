@@ -40,6 +40,7 @@ struct LayerArguments {
 
 struct ForwardArguments : LayerArguments {
   Tensor b_ih, b_hh;          // [G]
+  Tensor row_bias;            // [B, G], instead of these: each row of the batch has its own
   bool save;                  // what backward needs
   bool return_cells = false;  // a result of its own, also without backward
 };
@@ -54,11 +55,12 @@ struct BackwardArguments : LayerArguments {
   Tensor grad_cells;  // [N, H], of the type that cells are saved in
   Tensor out, gates, cells;
   bool needs_grad_x, needs_grad_weights;
+  bool has_row_bias = false;  // its gradient is wanted
 };
 
 // Gradients; those that are not needed are empty.
 struct BackwardResult {
-  Tensor x, h0, c0, w_ih, w_hh, bias, w_hr;
+  Tensor x, h0, c0, w_ih, w_hh, bias, w_hr, row_bias;
 };
 
 struct LayerSizes {

@@ -52,9 +52,9 @@ Tensor packed(const cpu::RecurrentPacking<T>& packing, const cpu::RecurrentWeigh
 // For kernels with rows in the lanes: forward with the biases, and for the way back.
 template <class T>
 Tensor packed_forward(const cpu::RowLayoutKernels<T>& kernels,
-                      const cpu::RecurrentWeights<T>& weights, const T* bias) {
-  Tensor panels = empty_buffer<T>({kernels.forward_elements(weights)});
-  kernels.pack_forward(weights, bias, panels.data<T>());
+                      const cpu::RecurrentWeights<T>& weights, cpu::BiasOf bias_of, const T* bias) {
+  Tensor panels = empty_buffer<T>({kernels.forward_elements(weights, bias_of)});
+  kernels.pack_forward(weights, bias_of, bias, panels.data<T>());
   return panels;
 }
 template <class T>

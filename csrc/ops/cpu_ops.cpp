@@ -7,6 +7,7 @@
 #include "ops/input_products.h"
 #include "ops/plan.h"
 #include "ops/registration.h"
+#include "ops/row_bias.h"
 #include "ops/sequence.h"
 #include "ops/state_changes.h"
 #include "ops/weight_gradients.h"
@@ -37,7 +38,8 @@ ForwardResult forward(CellIndex index, const LayerSizes& sizes, const ForwardArg
   const Tensor h0 = a.h0.as_contiguous(type), c0 = a.c0.as_contiguous(type);
   const Tensor w_ih = a.w_ih.as_contiguous(type), w_hh = a.w_hh.as_contiguous(type);
   const Tensor b_ih = a.b_ih.as_contiguous(type), b_hh = a.b_hh.as_contiguous(type);
-  const Tensor w_hr = a.w_hr.as_contiguous(type);
+  const Tensor w_hr = a.w_hr.as_contiguous(type), row_bias = a.row_bias.as_contiguous(type);
+  const cpu::BiasOf bias_of = row_bias ? cpu::BiasOf::kRow : cpu::BiasOf::kLayer;
   ForwardResult result;
   result.out = Tensor::empty({sizes.tokens, sizes.outputs}, type);
   if (sequence.steps().count == 0) {
@@ -62,7 +64,7 @@ ForwardResult forward(CellIndex index, const LayerSizes& sizes, const ForwardArg
   }
   if (cell.stages > 1) operands = Tensor::empty({sizes.batch, sizes.hidden}, type);
   if (plan.projects()) unprojected = Tensor::empty({sizes.batch, sizes.hidden}, type);
-  InputProducts<T> inputs(plan, sizes, a.x, w_ih, b_ih, b_hh);
+  InputProducts<T> inputs(plan, sizes, a.x, w_ih, b_ih, b_hh, row_bias);
   const cpu::RecurrentWeights<T> recurrent{.w_ih = w_ih.const_data<T>(),
                                            .w_hh = w_hh.const_data<T>(),
                                            .hidden = sizes.hidden,
@@ -70,7 +72,7 @@ ForwardResult forward(CellIndex index, const LayerSizes& sizes, const ForwardArg
                                            .outputs = sizes.outputs};
   Tensor weights;
   if (plan.rows_in_lanes()) {
-    weights = packed_forward(kernels.row_layout, recurrent, inputs.bias());
+    weights = packed_forward(kernels.row_layout, recurrent, bias_of, inputs.bias());
   } else if (plan.uses_packed_weights()) {
     weights = packed(kernels.forward_weights, recurrent, plan.threads.units());
   }
@@ -80,7 +82,7 @@ ForwardResult forward(CellIndex index, const LayerSizes& sizes, const ForwardArg
                          : keeps_cells ? cpu::Keep::kMemory
                                        : cpu::Keep::kNothing;
   cpu::Forward<T> p{
-      .call = plan.call(sizes, sequence.steps(), check_functions(a), keep),
+      .call = plan.call(sizes, sequence.steps(), check_functions(a), keep, bias_of),
       .chunk = {},
       .changes = changes.pointers(),
       .weights = weights.const_data<T>(),
@@ -103,7 +105,11 @@ ForwardResult forward(CellIndex index, const LayerSizes& sizes, const ForwardArg
     if (plan.by_step()) {
       p.x = inputs.x(chunk);
     } else {
-      inputs.write(chunk, p.gates + (a.save ? chunk.first_token * sizes.gate_rows : 0));
+      T* gates = p.gates + (a.save ? chunk.first_token * sizes.gate_rows : 0);
+      inputs.write(chunk, gates);
+      if (row_bias) {
+        add_row_bias(sequence.steps(), chunk, sizes.gate_rows, row_bias.const_data<T>(), gates);
+      }
     }
     const auto run = plan.rows_in_lanes() ? kernels.row_layout.forward : kernels.forward;
     plan.threads.run(sequence.steps(), chunk, [&](const cpu::Work& work) { run(p, work); });
@@ -138,6 +144,7 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
     grad.c0 =
         a.grad_c_n ? a.grad_c_n.copied(type) : Tensor::zeros({sizes.batch, sizes.hidden}, type);
   }
+  if (a.has_row_bias) grad.row_bias = Tensor::zeros({sizes.batch, sizes.gate_rows}, type);
   const int64_t chunk_tokens = backward_chunk_tokens(plan, sizes);
   Tensor grad_gates, operands, grad_projected, unprojected, grad_unprojected;
   if (!plan.rows_in_lanes()) {
@@ -175,7 +182,8 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
   }
   const BackwardChanges<T> changes(cell, sizes, a.changes, chunk_tokens);
   cpu::Backward<T> p{
-      .call = plan.call(sizes, sequence.steps(), check_functions(a), cpu::Keep::kForBackward),
+      .call = plan.call(sizes, sequence.steps(), check_functions(a), cpu::Keep::kForBackward,
+                        a.has_row_bias ? cpu::BiasOf::kRow : cpu::BiasOf::kLayer),
       .chunk = {},
       .changes = changes.pointers(),
       .input_gradient = input_by_step ? cpu::InputGradient::kByStep : cpu::InputGradient::kNotHere,
@@ -201,6 +209,7 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
       .grad_x = input_by_step ? input->data() : nullptr,
       .operands = operands.data<T>(),
       .grad_weights = partial ? partial->data() : nullptr,
+      .grad_row_bias = grad.row_bias.template data<T>(),
       .grad_projected = grad_projected.data<T>(),
       .unprojected = unprojected.data<T>(),
       .grad_unprojected = grad_unprojected.data<T>(),
@@ -211,6 +220,10 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
     const auto run = plan.rows_in_lanes() ? kernels.row_layout.backward : kernels.backward;
     plan.threads.run(sequence.steps(), *chunk, [&](const cpu::Work& work) { run(p, work); });
     if (input) input->write(*chunk, p.grad_gates);
+    if (a.has_row_bias && !plan.rows_in_lanes()) {
+      add_row_bias_gradient(sequence.steps(), *chunk, sizes.gate_rows, grad_gates.const_data<T>(),
+                            grad.row_bias.template data<T>());
+    }
     if (weights) {
       weights->add(*chunk, grad_gates.narrow(0, 0, chunk->tokens),
                    operands ? operands.narrow(0, 0, chunk->tokens) : Tensor(),
@@ -242,6 +255,7 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
   grad.w_hh = stored(std::move(grad.w_hh));
   grad.bias = stored(std::move(grad.bias));
   if (cell.can_project) grad.w_hr = stored(std::move(grad.w_hr));
+  if (a.has_row_bias) grad.row_bias = stored(std::move(grad.row_bias));
   return grad;
 }
 
@@ -260,12 +274,13 @@ BackwardResult cpu_backward(CellIndex cell, const BackwardArguments& a) {
 const AtLoad registration([] {
   Library library = Library::that_defines();
   for (const CellDescription& cell : kCells) {
-    for (const Overload overload : {Overload::kPlain, Overload::kExtended}) {
+    for (const Overload overload : {Overload::kPlain, Overload::kExtended, Overload::kRowBias}) {
       library.define(forward_schema(cell, overload));
       library.define(backward_schema(cell, overload));
     }
   }
-  implement_ops<cpu_forward, cpu_backward>("CPU");
+  implement_ops<cpu_forward, cpu_backward, Overload::kPlain, Overload::kExtended,
+                Overload::kRowBias>("CPU");
 });
 
 }  // namespace

@@ -30,11 +30,13 @@ void multiply_packed(const T* rows, int64_t count, int64_t depth, const T* panel
 
 template <class T>
 InputProducts<T>::InputProducts(const CallPlan& plan, const LayerSizes& sizes, const Tensor& x,
-                                const Tensor& w_ih, const Tensor& b_ih, const Tensor& b_hh)
+                                const Tensor& w_ih, const Tensor& b_ih, const Tensor& b_hh,
+                                const Tensor& row_bias)
     : plan_(plan), sizes_(sizes), x_(x), w_ih_(w_ih), b_ih_(b_ih), b_hh_(b_hh) {
   if (!plan.uses_packed_weights()) return;
   bias_ = total_bias<T>(b_ih, b_hh);
   if (plan.by_step()) {
+    if (row_bias) bias_ = row_bias.borrow();
     if (!bias_) bias_ = Tensor::zeros({sizes.gate_rows}, dtype_of<T>());
   } else {
     weights_ = packed(cpu::kernels<T>().forward_weights, w_ih);

@@ -15,15 +15,16 @@ class InputProducts {
   // The tensors must live on. All but x, which is converted chunk by chunk, are contiguous and of
   // type T.
   InputProducts(const CallPlan& plan, const LayerSizes& sizes, const Tensor& x, const Tensor& w_ih,
-                const Tensor& b_ih, const Tensor& b_hh);
+                const Tensor& b_ih, const Tensor& b_hh, const Tensor& row_bias);
 
   // x of a chunk; good until the next chunk is asked for.
   const T* x(const Chunk& chunk);
 
-  // The sum of the biases that there are; if products are made by step, zeros without any.
+  // The sum of the layer's biases that there are, or those of the rows [B, G]; if products are made
+  // by step, zeros without any.
   const T* bias() const { return bias_.template const_data<T>(); }
 
-  // Writes what x and the biases give to gates [chunk.tokens, G]. Not for products by step.
+  // Writes what x and the layer's biases give to gates [chunk.tokens, G]. Not for products by step.
   void write(const Chunk& chunk, T* gates);
 
  private:

@@ -19,7 +19,7 @@ struct CallPlan {
   bool projects() const { return projection == cpu::Projection::kPresent; }
 
   cpu::Call call(const LayerSizes& sizes, const Steps& steps, GateFunctions functions,
-                 cpu::Keep keep) const {
+                 cpu::Keep keep, cpu::BiasOf bias_of) const {
     return {.steps = steps,
             .inputs = sizes.inputs,
             .hidden = sizes.hidden,
@@ -27,7 +27,8 @@ struct CallPlan {
             .products = products,
             .keep = keep,
             .projection = projection,
-            .functions = functions};
+            .functions = functions,
+            .bias_of = bias_of};
   }
 };
 

@@ -78,7 +78,17 @@ void read_changes(StackReader& read, const CellDescription& cell, ChangeTensors&
   changes.zoneout_c = read.optional_tensor_if(cell.has_memory);
 }
 
-const char* suffix(Overload overload) { return overload == Overload::kExtended ? ".extended" : ""; }
+const char* suffix(Overload overload) {
+  switch (overload) {
+    case Overload::kPlain:
+      return "";
+    case Overload::kExtended:
+      return ".extended";
+    case Overload::kRowBias:
+      return ".row_bias";
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -108,6 +118,7 @@ std::string forward_schema(const CellDescription& cell, Overload overload) {
   if (overload == Overload::kExtended) {
     add_changes(inputs, cell).add("bool return_cells", cell.has_memory);
   }
+  inputs.add("Tensor row_bias", overload == Overload::kRowBias);
   outputs.add("Tensor out")
       .add("Tensor h_n")
       .add("Tensor c_n", cell.has_memory)
@@ -145,7 +156,8 @@ std::string backward_schema(const CellDescription& cell, Overload overload) {
       .add("Tensor w_ih")
       .add("Tensor w_hh")
       .add("Tensor bias")
-      .add("Tensor w_hr", cell.can_project);
+      .add("Tensor w_hr", cell.can_project)
+      .add("Tensor row_bias", overload == Overload::kRowBias);
   return backward_name(cell, overload) + inputs.in_parentheses() + " -> " +
          outputs.in_parentheses();
 }
@@ -171,6 +183,7 @@ void run_forward(CellIndex index, Overload overload, ForwardOp op, StableIValue*
     read_changes(read, cell, a.changes);
     a.return_cells = cell.has_memory && read.boolean();
   }
+  a.row_bias = read.tensor_if(overload == Overload::kRowBias);
   ForwardResult result;
   run_op([&] {
     const GradModeOff no_history;
@@ -210,6 +223,7 @@ void run_backward(CellIndex index, Overload overload, BackwardOp op, StableIValu
     read_changes(read, cell, a.changes);
     a.grad_cells = read.optional_tensor_if(cell.has_memory);
   }
+  a.has_row_bias = overload == Overload::kRowBias;
   BackwardResult result;
   run_op([&] {
     const GradModeOff no_history;
@@ -223,6 +237,7 @@ void run_backward(CellIndex index, Overload overload, BackwardOp op, StableIValu
   write.put(result.w_hh);
   write.put(result.bias);
   write.put(result.w_hr, cell.can_project);
+  write.put(result.row_bias, overload == Overload::kRowBias);
 }
 
 Library Library::that_defines() {

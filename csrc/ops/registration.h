@@ -9,11 +9,12 @@
 
 namespace rotcell::ops {
 
-// Every op has two overloads. torch handles each argument of a call, used or not, so those that few
+// Every op has overloads. torch handles each argument of a call, used or not, so those that few
 // calls use would cost the others a fifteenth of a small call.
 enum class Overload {
   kPlain,     // NAME.default
   kExtended,  // NAME.extended: also changes of the state, and the memory of every step
+  kRowBias,   // NAME.row_bias: each row of the batch has a bias of its own; on the CPU only
 };
 
 std::string forward_schema(const CellDescription& cell, Overload overload);
@@ -69,13 +70,12 @@ void implement_all(Library& library, std::integer_sequence<CellIndex, CELLS...>)
 
 }  // namespace detail
 
-// Registers the ops of all cells for a device.
-template <ForwardOp forward, BackwardOp backward>
+// Registers these overloads of the ops of all cells for a device.
+template <ForwardOp forward, BackwardOp backward, Overload... overloads>
 void implement_ops(const char* dispatch_key) {
   Library library = Library::for_device(dispatch_key);
   const std::make_integer_sequence<CellIndex, Cells::kCount> cells;
-  detail::implement_all<Overload::kPlain, forward, backward>(library, cells);
-  detail::implement_all<Overload::kExtended, forward, backward>(library, cells);
+  (detail::implement_all<overloads, forward, backward>(library, cells), ...);
 }
 
 // Runs what registers a library's ops when the library is loaded. An exception there would end the

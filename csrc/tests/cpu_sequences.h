@@ -25,6 +25,7 @@ struct Shape {
   ProductMode products = ProductMode::kByChunk;
   Layout layout = Layout::kUnits;
   GateFunctions functions = {GateFunction::kSigmoid, GateFunction::kSigmoid};
+  BiasOf bias_of = BiasOf::kLayer;  // of rows: for products by step
 };
 
 struct Sequence {
@@ -172,6 +173,18 @@ std::vector<T> weight_gradient(const CellDescription& cell, const Sequence& sequ
   return gradient;
 }
 
+// What the tokens of each row add up to, [rows, columns].
+template <class T>
+std::vector<T> sum_of_steps(const Sequence& sequence, int64_t columns, int64_t rows,
+                            const std::vector<T>& tokens) {
+  std::vector<T> sums(rows * columns);
+  for (int64_t position = 0; position < sequence.steps.count; ++position) {
+    const Step step = step_at(sequence.steps, position);
+    for (int64_t i = 0; i < step.rows * columns; ++i) sums[i] += tokens[step.token * columns + i];
+  }
+  return sums;
+}
+
 template <class T>
 Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
   const CellDescription& description = kCells[cell];
@@ -185,7 +198,7 @@ Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
   const double scale = weight_scale(H);
   const auto w_hh = random_values<T>(G * P, 1, scale), w_hr = random_values<T>(P * H, 2, scale);
   const auto x = random_values<T>(N * I, 9), w_ih = random_values<T>(G * I, 10),
-             bias = random_values<T>(G, 11);
+             bias = random_values<T>(shape.bias_of == BiasOf::kRow ? B * G : G, 11);
   // With a projection, or to make the gradient of x, a thread has all units.
   if (projected || by_step) threads.units = 1;
   const auto units = threads.unit_ranges<T>(H);
@@ -201,8 +214,8 @@ Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
   const int64_t row_tile = by_rows ? kernels.row_layout.block_rows : cpu::kernels<T>().row_tile;
   auto weights = packed(kernels.forward_weights, all_weights, units);
   if (by_rows) {
-    weights.resize(kernels.row_layout.forward_elements(all_weights));
-    kernels.row_layout.pack_forward(all_weights, bias.data(), weights.data());
+    weights.resize(kernels.row_layout.forward_elements(all_weights, shape.bias_of));
+    kernels.row_layout.pack_forward(all_weights, shape.bias_of, bias.data(), weights.data());
   }
   const auto projection = packed(cpu::kernels<T>().forward_weights, w_hr, P, H);
   Forward<T> forward{.call = {.steps = sequence.steps,
@@ -212,7 +225,8 @@ Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
                               .products = shape.products,
                               .keep = Keep::kForBackward,
                               .projection = projected ? Projection::kPresent : Projection::kNone,
-                              .functions = shape.functions},
+                              .functions = shape.functions,
+                              .bias_of = shape.bias_of},
                      .chunk = {},
                      .weights = weights.data(),
                      .w_hh = w_hh.data(),
@@ -259,7 +273,7 @@ Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
   std::vector<T> grad_gates(N * G), all_operands(N * O), grad_x(N * I);
   std::vector<T> grad_projected(projected ? N * P : 0), unprojected(projected ? N * H : 0);
   auto recurrent_back = packed(kernels.backward_weights, hidden_weights, units);
-  std::vector<T> grad_weights;
+  std::vector<T> grad_weights, grad_row_bias(shape.bias_of == BiasOf::kRow ? B * G : 0);
   if (by_rows) {
     recurrent_back.resize(kernels.row_layout.backward_elements(all_weights));
     kernels.row_layout.pack_backward(all_weights, recurrent_back.data());
@@ -290,6 +304,7 @@ Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
       .grad_x = grad_x.data(),
       .operands = nullptr,
       .grad_weights = grad_weights.data(),
+      .grad_row_bias = grad_row_bias.data(),
       .grad_projected = grad_projected.data(),
       .unprojected = unprojected.data(),
       .grad_unprojected = scratch.data()};
@@ -311,9 +326,10 @@ Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
     all_operands.clear();
   } else if (by_step) {
     total = weight_gradient(description, sequence, backward, grad_gates, all_operands);
+    if (shape.bias_of == BiasOf::kRow) grad_row_bias = sum_of_steps(sequence, G, B, grad_gates);
   }
   return {out,    h_n,        c_n,          gates,       cells,  inference_out, grad_h,
-          grad_c, grad_gates, all_operands, unprojected, grad_x, total};
+          grad_c, grad_gates, all_operands, unprojected, grad_x, total,         grad_row_bias};
 }
 
 // The largest difference, relative to the largest value of each result; all inputs are of order 1,

@@ -102,7 +102,10 @@ int main(int count, char** arguments) {
               by_rows.layout = Layout::kRows;
               by_rows.functions.gates =
                   hidden % 3 ? GateFunction::kSigmoid : GateFunction::kHardSigmoid;
+              by_rows.bias_of = hidden % 2 ? BiasOf::kRow : BiasOf::kLayer;
               check_all_cells(by_rows);
+              by_rows.bias_of = hidden % 2 ? BiasOf::kLayer : BiasOf::kRow;
+              if (batch > 8) check_all_cells(by_rows);
             }
             if (hidden < 3) continue;
             shape.outputs = hidden / 2;

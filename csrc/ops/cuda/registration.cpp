@@ -6,7 +6,8 @@
 namespace {
 
 const rotcell::ops::AtLoad at_load([] {
-  rotcell::ops::implement_ops<rotcell::ops::gpu::forward, rotcell::ops::gpu::backward>("CUDA");
+  using namespace rotcell::ops;
+  implement_ops<gpu::forward, gpu::backward, Overload::kPlain, Overload::kExtended>("CUDA");
 });
 
 }  // namespace

@@ -27,6 +27,7 @@ class Cell:
     forget_bias: bool = False  # whether rows H to 2H are a forget gate, which starts open
     plain: str | None = None  # the cell without rotation to compare with; None: has no angles
     gates: tuple[str, ...] = GATES  # the gate functions it can have
+    takes_context: bool = True  # whether the layer takes what is the same at every step apart
 
 
 def _plain(layer: Callable[..., nn.Module]) -> Make:
@@ -46,6 +47,8 @@ CELLS: Final = {
     "rotlstm": Cell("RotLSTM", _rotating(RotLSTM), forget_bias=True, plain="lstm"),
     "gru": Cell("GRU", _plain(ClassicGRU)),
     "rotgru": Cell("RotGRU", _rotating(RotGRU), plain="gru"),
-    "lstm-torch": Cell("nn.LSTM", _from_torch(nn.LSTM), forget_bias=True, gates=("sigmoid",)),
-    "gru-torch": Cell("nn.GRU", _from_torch(nn.GRU), gates=("sigmoid",)),
+    "lstm-torch": Cell(
+        "nn.LSTM", _from_torch(nn.LSTM), forget_bias=True, gates=("sigmoid",), takes_context=False
+    ),
+    "gru-torch": Cell("nn.GRU", _from_torch(nn.GRU), gates=("sigmoid",), takes_context=False),
 }

@@ -70,6 +70,7 @@ class QuestionAnswerer(nn.Module):
         size, width = settings.state_size, settings.embedding
         cell = CELLS[settings.cell]
         self.packed = settings.packed
+        self._takes_context = cell.takes_context
         self.story_embedding = nn.Embedding(words, width)
         self.question_embedding = nn.Embedding(words, width)
         self.question_rnn = cell.make(width, size, settings.gates, settings.angle)
@@ -107,6 +108,8 @@ class QuestionAnswerer(nn.Module):
     ) -> State:
         """The state after words [T, N] that are read with the questions in mind."""
         told = self.dropout(self.story_embedding(story), share)
+        if self._takes_context:
+            return _run(self.story_rnn, told, before, lengths, context=q.to(told.dtype))
         told = torch.cat([told, q.to(told.dtype).expand(told.shape[0], *q.shape)], dim=-1)
         return _run(self.story_rnn, told, before, lengths)
 
@@ -116,11 +119,13 @@ class QuestionAnswerer(nn.Module):
         return scores
 
 
-def _run(rnn: nn.Module, x: Tensor, before: State | None, lengths: Tensor | None) -> State:
+def _run(
+    rnn: nn.Module, x: Tensor, before: State | None, lengths: Tensor | None, **options: Tensor
+) -> State:
     """The state after x [T, N, width]; rows have these lengths, without them all words count."""
     sequence = x if lengths is None else pack_padded_sequence(x, lengths, enforce_sorted=False)
     initial = before if before is None or len(before) > 1 else before[0]
-    _, after = rnn(sequence, initial)
+    _, after = rnn(sequence, initial, **options)
     return after if isinstance(after, tuple) else (after,)
 
 
