@@ -198,6 +198,17 @@ def test_in_graphs() -> None:
     assert torch.allclose(per_row(x, context), expected, atol=1e-6)
 
 
+def test_packed_input_in_one_graph() -> None:
+    layer, x, context = make(KINDS[0], batch=3, steps=4, hidden=6)
+    packed = pack_padded_sequence(x, torch.tensor([4, 2, 1]))
+    compiled = torch.compile(
+        lambda packed, context: layer(packed, context=context)[0].data,
+        fullgraph=True,
+        backend="aot_eager",
+    )
+    assert_all_near([compiled(packed, context)], [layer(packed, context=context)[0].data])
+
+
 @pytest.mark.parametrize(
     ("context", "message"),
     [

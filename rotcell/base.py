@@ -417,7 +417,9 @@ class Layer(CellModule, nn.RNNBase):
         state = hx if hx is None else _reorder(hx, sorted_indices)
         marks = None if resets is None else _packed_marks(resets, packed)
         if context is not None:
-            _check_context(context, tokens, (batch,))
+            # How many rows are alive is data, and so no part of a graph.
+            rows = context.shape[:1] if torch.compiler.is_compiling() else (batch,)
+            _check_context(context, tokens, rows)
             if sorted_indices is not None:
                 context = context.index_select(0, sorted_indices)
         out, last_state, cells = self._run_layers(
@@ -635,10 +637,15 @@ class Layer(CellModule, nn.RNNBase):
                     f"{name} must have shape {expected} (layers * directions, batch, features; "
                     f"no batch if the input has none), got {tuple(state.shape)}"
                 )
-            if not types_fit(state, x):
-                raise RuntimeError(f"{name} is {state.dtype} but the input is {x.dtype}")
-            if state.device != x.device:
-                raise RuntimeError(f"{name} is on {state.device} but the input is on {x.device}")
+            _check_as_input(name, state, x)
+
+
+def _check_as_input(name: str, tensor: Tensor, x: Tensor) -> None:
+    """A tensor must have the number type and the device of the input."""
+    if not types_fit(tensor, x):
+        raise RuntimeError(f"{name} is {tensor.dtype} but the input is {x.dtype}")
+    if tensor.device != x.device:
+        raise RuntimeError(f"{name} is on {tensor.device} but the input is on {x.device}")
 
 
 def _checked_marks(resets: object, x: Tensor) -> Tensor:
@@ -667,10 +674,7 @@ def _check_context(context: object, x: Tensor, lead: tuple[int, ...]) -> None:
             f"context must have shape ({expected}features), without timesteps, got "
             f"{tuple(context.shape)}"
         )
-    if not types_fit(context, x):
-        raise RuntimeError(f"context is {context.dtype} but the input is {x.dtype}")
-    if context.device != x.device:
-        raise RuntimeError(f"context is on {context.device} but the input is on {x.device}")
+    _check_as_input("context", context, x)
 
 
 def _packed_marks(resets: object, packed: PackedSequence) -> Tensor:

@@ -677,7 +677,7 @@ def _row_bias_by_reference(
     if of_w_ih is not None:
         found[first_weight] = of_w_ih[:, :width]
     found[0] = of_wide[:, :width] if needed[0] else None
-    return (*found, sum_over_tokens(of_wide[:, width:], row_bias.shape[0], batch_sizes))
+    return (*found, _sum_over_tokens(of_wide[:, width:], row_bias.shape[0], batch_sizes))
 
 
 def beside_every_token(x: Tensor, of_rows: Tensor, batch_sizes: Tensor | None) -> Tensor:
@@ -685,16 +685,24 @@ def beside_every_token(x: Tensor, of_rows: Tensor, batch_sizes: Tensor | None) -
     if batch_sizes is None:
         every = of_rows.expand(x.shape[0] // of_rows.shape[0], *of_rows.shape).flatten(0, 1)
     else:
-        every = torch.cat([of_rows[:rows] for rows in batch_sizes.tolist()])
+        every = of_rows.index_select(0, _rows_of_tokens(x, batch_sizes))
     return torch.cat([x, every.to(x.dtype)], dim=1)
 
 
-def sum_over_tokens(tokens: Tensor, batch: int, batch_sizes: Tensor | None) -> Tensor:
+def _sum_over_tokens(tokens: Tensor, batch: int, batch_sizes: Tensor | None) -> Tensor:
     """``[N, C]`` as ``[B, C]``: what the tokens of each row add up to."""
     if batch_sizes is None:
         return tokens.view(-1, batch, tokens.shape[1]).sum(0)
-    rows = torch.cat([torch.arange(rows) for rows in batch_sizes.tolist()])
+    rows = _rows_of_tokens(tokens, batch_sizes)
     return tokens.new_zeros(batch, tokens.shape[1]).index_add(0, rows, tokens)
+
+
+def _rows_of_tokens(tokens: Tensor, batch_sizes: Tensor) -> Tensor:
+    """Which row of the batch each token of packed sequences belongs to."""
+    count = tokens.shape[0]
+    first = batch_sizes.cumsum(0) - batch_sizes  # token of every step
+    of_step = torch.repeat_interleave(first, batch_sizes, output_size=count)
+    return (torch.arange(count) - of_step).to(tokens.device)
 
 
 def _reference_gradients(
