@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
 import pytest
 import torch
 from helpers import KINDS, Kind, kinds_and_options
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and torch itself stay for good: no collection need look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -131,6 +131,19 @@ def test_import_in_a_source_tree_without_a_build_is_explained(tmp_path):
     assert "start Python from another folder" in answer.stderr
 
 
+def test_an_import_loads_no_compiler(tmp_path):
+    """torch's own is as slow to import as torch itself."""
+    code = """
+import sys, torch
+before = set(sys.modules)
+import rotcell
+loaded = {name.split(".")[1] for name in set(sys.modules) - before if name.startswith("torch.")}
+print(loaded & {"_dynamo", "_inductor"})
+"""
+    answer = run_python(code, tmp_path)
+    assert answer.stdout == "set()\n", answer.stderr
+
+
 @pytest.fixture
 def copied_package(tmp_path):
     """A copy of the package, found first by a Python that is started in its folder."""

@@ -80,6 +80,15 @@ def test_inductor_compiles_a_layer(kind):
     assert_near(out, model(x)[0], tolerance=1e-6)
 
 
+def test_the_mark_of_constants_is_torchs():
+    def function(): ...
+
+    mark = vars(torch.compiler.assume_constant_result(function))
+    assert mark
+    for marked in (ops._has_kernels, ops._is_given_up):
+        assert mark.items() <= vars(marked).items()
+
+
 def test_export_with_dynamic_time(layer):
     steps = torch.export.Dim("steps", min=1, max=1 << 20)
     with torch.no_grad():

@@ -17,7 +17,7 @@ import functools
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -339,7 +339,19 @@ def want_gpu_kernels(wanted: bool) -> None:
     _gpu_kernels_wanted = wanted
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _constant_when_compiled(function: _Function) -> _Function:
+    """Do what ``torch.compiler.assume_constant_result`` does.
+
+    That imports torch's compiler first: as long again as importing torch, in every process.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@_constant_when_compiled
 def _is_given_up(cell_name: str, device: torch.device, dtype: torch.dtype) -> bool:
     if not _gpu_kernels_wanted and device.type == "cuda":
         return True
@@ -371,7 +383,7 @@ def _needs_reference(
     )
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@_constant_when_compiled
 def _has_kernels(device: torch.device) -> bool:
     """Whether our kernels run on a device: some GPUs may be too old, or too new, for the build."""
     if device.type in ("cpu", "meta"):

@@ -1,15 +1,17 @@
 // Runs every CUDA kernel on small sequences in the executor, without torch, so that sanitizers see
 // nothing but the kernels, and holds the results against those of the CPU kernels in double.
 //
-//   cuda_driver [--quick | --stages | --tensor] [--once]
+//   cuda_driver [--quick | --stages | --tensor] [--once] [--stepwise | --resident | --cooperative]
 //     all paths, cells and number types; or
 //     quick: fewer and smaller sequences;
 //     stages: what does not fit shared memory, or the registers, as a whole;
 //     tensor: what tensor cores multiply;
-//     once: in one order of the threads instead of three
+//     once: in one order of the threads instead of three;
+//     stepwise, resident, cooperative: on this path only
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "cuda/known_devices.h"
@@ -24,11 +26,13 @@ using cuda::Path;
 
 int passed = 0, failed = 0;
 bool once = false;
+std::optional<Path> only;
 
 const char* const kOrderNames[] = {"forward", "reverse", "random"};
 
 template <class T>
 void check(CellIndex cell, const Shape& shape, const OnPath& where) {
+  if (only && where.path != *only) return;
   simt::pose_as(where.device);
   const Results<double> expected = run_cell<double>(cell, shape, Threads{1, 1});
   Results<double> first;
@@ -195,6 +199,8 @@ int main(int count, char** arguments) {
       once = true;
     } else if (const auto found = parts.find(argument); found != parts.end()) {
       part = found->second;
+    } else if (argument.starts_with("--") && cuda::path_named(argument.substr(2))) {
+      only = cuda::path_named(argument.substr(2));
     } else {
       std::fprintf(stderr, "cuda_driver does not know %s\n", argument.c_str());
       return EXIT_FAILURE;

@@ -1,6 +1,10 @@
 // Runs every CPU kernel on small sequences without torch, so that sanitizers see nothing but the
 // kernels. float results are held against double ones, and results computed on several threads, and
 // backward in pieces, against those of one.
+//
+//   kernel_driver [--list | --threads]
+//     list: only name the instruction sets;
+//     threads: compute on several threads and compare nothing, for a sanitizer that looks for races
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -33,6 +37,11 @@ const char* name(ProductMode products) {
 
 // The sum of what several threads found is not to the bit that of one.
 constexpr size_t kWeightGradient = 12;
+
+void run_on_several_threads(CellIndex cell, const Shape& shape) {
+  if (shape.products != ProductMode::kUnpacked) run_cell<float>(cell, shape, Threads{3, 1});
+  if (units_can_be_shared(shape)) run_cell<float>(cell, shape, Threads{2, 3});
+}
 
 double check(CellIndex cell, const Shape& shape) {
   const Threads one{1, 1};
@@ -74,17 +83,23 @@ double check(CellIndex cell, const Shape& shape) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count == 2 && std::string(arguments[1]) == "--list") {
+  const std::string option = count == 2 ? arguments[1] : "";
+  if (option == "--list") {
     for (const std::string& name : instruction_set_names()) std::printf("%s\n", name.c_str());
     return 0;
   }
+  const bool only_threads = option == "--threads";
   int checked = 0;
   double worst = 0;
   const auto check_all_cells = [&](Shape shape) {
     for (CellIndex cell = 0; cell < Cells::kCount; ++cell) {
       if (shape.outputs > 0 && !kCells[cell].can_project) continue;
-      worst = std::max(worst, check(cell, shape));
-      ++checked;
+      if (only_threads) {
+        run_on_several_threads(cell, shape);
+      } else {
+        worst = std::max(worst, check(cell, shape));
+        ++checked;
+      }
     }
   };
   for (const int64_t hidden : {1, 2, 3, 7, 8, 15, 16, 31, 32, 33, 50, 67}) {
@@ -118,6 +133,11 @@ int main(int count, char** arguments) {
                         batch % 4 < 2 ? GateFunction::kHardSigmoid : GateFunction::kSigmoid};
       check_all_cells(hard);
     }
+  }
+  if (only_threads) {
+    std::printf("%s: all sequences ran on several threads\n",
+                instruction_set().float_kernels.instruction_set);
+    return EXIT_SUCCESS;
   }
   std::printf("%s: %d sequences, %d failures, largest error of float against double %.2g\n",
               instruction_set().float_kernels.instruction_set, checked, failures, worst);

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,27 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "build_tools"))
 import simt_build
 
 
+@functools.cache
+def executor_build() -> Future[Path]:
+    pool = ThreadPoolExecutor(1)
+    building = pool.submit(simt_build.build)
+    pool.shutdown(wait=False)
+    return building
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Compiling the executor takes most of a minute: let it begin beside the tests before ours."""
+    names = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    is_needed = {"simt_module", "machine"} & names and not session.config.option.collectonly
+    if is_needed and simt_build.compiler() is not None:
+        executor_build()
+
+
 @pytest.fixture(scope="session")
 def simt_module() -> Any:
     if simt_build.compiler() is None:
         pytest.skip("there is no C++ compiler to build the executor with")
-    spec = importlib.util.spec_from_file_location("_simt", simt_build.build())
+    spec = importlib.util.spec_from_file_location("_simt", executor_build().result())
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
