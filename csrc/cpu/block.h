@@ -59,11 +59,16 @@ class Prefetches {
   template <class T>
   void add(const T* elements, int64_t count) {
     const auto* begin = reinterpret_cast<const char*>(elements);
-    ranges_[count_++] = {begin, begin + count * static_cast<int64_t>(sizeof(T))};
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
+    ranges_[count_++] = {begin, begin + bytes};
+    lines_ += bytes / kLineBytes + 1;
   }
 
+  // Shares the lines out evenly, once all are known.
+  void spread_over(int64_t tiles) { lines_of_tile_ = lines_ / (tiles > 0 ? tiles : 1) + 1; }
+
   void ask_for_some() {
-    for (int lines = kLines; lines > 0 && done_ < count_;) {
+    for (int64_t lines = lines_of_tile_; lines > 0 && done_ < count_;) {
       Range& range = ranges_[done_];
       for (; lines > 0 && range.begin < range.end; --lines, range.begin += kLineBytes) {
         __builtin_prefetch(range.begin, 0, 2);
@@ -73,13 +78,14 @@ class Prefetches {
   }
 
  private:
-  static constexpr int kLines = 32, kLineBytes = 64, kMostRanges = 8;
+  static constexpr int kLineBytes = 64, kMostRanges = 8;
   struct Range {
     const char *begin, *end;
   };
 
   Range ranges_[kMostRanges];
   int count_ = 0, done_ = 0;
+  int64_t lines_ = 0, lines_of_tile_ = 0;
 };
 
 // Columns of `lanes.count()` rows, `stride` apart, into these lanes of a block; the others stay.
