@@ -194,6 +194,7 @@ struct Sequence {
         wait(call, work);  // the product needs all of h
       }
       const bool packed = call.products != ProductMode::kUnpacked;
+      const PanelOrder order = position % 2 == 0 ? PanelOrder::kUp : PanelOrder::kDown;
       const T* panels = nullptr;  // of the next run
       if (packed) {
         panels = p.weights + (inputs + call.outputs) * CellRows<Cell>::count(units.begin);
@@ -212,7 +213,7 @@ struct Sequence {
           const int64_t token = s.step.token + begin - p.chunk.first_token;
           const Rows<T> x{by_step ? p.x + token * inputs : rows.data, inputs, inputs};
           const Addend<T> addend = by_step ? Addend<T>{p.bias + run.first, 0} : Addend<T>{gates, G};
-          multiply(x, rows, end - begin, weights, addend, gates, G);
+          multiply(x, rows, end - begin, weights, addend, gates, G, order);
         }
       };
       for_stages<Cell>([&](auto stage) {
