@@ -208,6 +208,18 @@ struct BatchSequence {
     return most;
   }
 
+  // Of the products of a step.
+  static int64_t forward_tiles(int64_t hidden) {
+    int64_t tiles = 0;
+    for_stages<Cell>([&](auto stage) {
+      using Order = PairOrder<Cell, decltype(stage)::value>;
+      const int64_t rows = pairs_of(hidden) * Order::kRows;
+      constexpr int64_t kGroup = Order::kGroupRows;
+      tiles += rows / kGroup * TileCut{kGroup}.tiles + TileCut{rows % kGroup}.tiles;
+    });
+    return tiles;
+  }
+
   struct ForwardBlocks {
     Block<T> x, h, new_h, operands, c;
     Block<T> tile;     // preactivations of a few pairs
@@ -252,6 +264,7 @@ struct BatchSequence {
     const int64_t H = call.hidden, I = call.inputs, G = Rows::count(H);
     const bool kept = call.keep == Keep::kForBackward;
     const int64_t units = 2 * pairs_of(H);
+    const int64_t tiles = forward_tiles(H);
     ForwardBlocks b(call, units);
     T* h = b.h.row(0);
     T* new_h = b.new_h.row(0);
@@ -287,6 +300,7 @@ struct BatchSequence {
         soon.add(p.gates + token * G, (s.end - s.begin) * G);
         if constexpr (Cell::kHasMemory) soon.add(p.cells + token * H, (s.end - s.begin) * H);
       }
+      soon.spread_over(tiles);
 
       const T* weights = p.weights;
       const T* bias = b.bias.row(0);
@@ -458,6 +472,9 @@ struct BatchSequence {
     const int64_t units = 2 * pairs_of(H);
     const bool adds_grad_out = p.output_gradient == OutputGradient::kGiven;
     const bool makes_weight_gradient = p.weight_gradient == WeightGradient::kBySlot;
+    const bool makes_input_gradient = p.input_gradient == InputGradient::kByStep;
+    const int64_t tiles =
+        Cell::kStages * TileCut{H}.tiles + (makes_input_gradient ? TileCut{I}.tiles : 0);
     BackwardBlocks b(call, units);
     Factors factors(makes_weight_gradient ? I : 0, makes_weight_gradient ? H : 0);
     const Lanes all{0, rows.end - rows.begin};
@@ -498,6 +515,7 @@ struct BatchSequence {
 
       Prefetches soon;
       if (position > p.chunk.begin) prefetch_step(p, RowStep(call.steps, rows, position - 1), soon);
+      soon.spread_over(tiles);
 
       T* grads = b.grad_gates.row(factors.blocks * G);
       const T* weights = p.recurrent;
@@ -526,7 +544,7 @@ struct BatchSequence {
                                               b.grad_h.row(0), soon);
         }
       });
-      if (p.input_gradient == InputGradient::kByStep) {
+      if (makes_input_gradient) {
         multiply_block<T, TileStart::kZero>(weights, I, Operand<T>{grads, G},
                                             Operand<T>{nullptr, 0}, b.grad_x.row(0), soon);
         store_lanes(b.grad_x.row(0), I, lanes(s), p.grad_x + token * I, I);

@@ -59,11 +59,16 @@ class Prefetches {
   template <class T>
   void add(const T* elements, int64_t count) {
     const auto* begin = reinterpret_cast<const char*>(elements);
-    ranges_[count_++] = {begin, begin + count * static_cast<int64_t>(sizeof(T))};
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
+    ranges_[count_++] = {begin, begin + bytes};
+    lines_ += bytes / kLineBytes + 1;
   }
 
+  // Shares the lines out evenly, once all are known.
+  void spread_over(int64_t tiles) { lines_of_tile_ = lines_ / (tiles > 0 ? tiles : 1) + 1; }
+
   void ask_for_some() {
-    for (int lines = kLines; lines > 0 && done_ < count_;) {
+    for (int64_t lines = lines_of_tile_; lines > 0 && done_ < count_;) {
       Range& range = ranges_[done_];
       for (; lines > 0 && range.begin < range.end; --lines, range.begin += kLineBytes) {
         __builtin_prefetch(range.begin, 0, 2);
@@ -73,13 +78,14 @@ class Prefetches {
   }
 
  private:
-  static constexpr int kLines = 32, kLineBytes = 64, kMostRanges = 8;
+  static constexpr int kLineBytes = 64, kMostRanges = 8;
   struct Range {
     const char *begin, *end;
   };
 
   Range ranges_[kMostRanges];
   int count_ = 0, done_ = 0;
+  int64_t lines_ = 0, lines_of_tile_ = 0;
 };
 
 // Columns of `lanes.count()` rows, `stride` apart, into these lanes of a block; the others stay.
@@ -310,34 +316,45 @@ const T* multiply_block(const T* weights, int64_t rows, Operand<T> first, Operan
 
 // ---- The weight gradient, of [w_ih, w_hh, bias] and padding to whole vectors.
 
+// A register tile of it. With long vectors a narrow one: fewer sums are fetched before its first
+// multiplication and stored after its last. The last columns of a row may be half a long vector.
+struct GradientTile {
+  static constexpr int kVectors = kVectorBytes == 64 ? 1 : 2;
+  static constexpr int kSums = kVectorBytes == 64 ? 16 : kVectorRegisters == 32 ? 24 : 12;
+  static constexpr int kLastBytes = kVectorBytes == 64 ? kVectorBytes / 2 : kVectorBytes;
+};
+
 template <class T>
 int64_t gradient_width(int64_t inputs, int64_t outputs) {
-  return (inputs + outputs + 1 + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
+  constexpr int64_t kMultiple = GradientTile::kLastBytes / sizeof(T);
+  return (inputs + outputs + 1 + kMultiple - 1) / kMultiple * kMultiple;
 }
 
 // gradient [rows, width] += grads [rows, tokens] x factors [tokens,
 // width], where a block of grads holds kBlockRows tokens in its lanes.
 
-template <class T, int ROWS, int VECTORS>
+// The columns of VECTORS vectors of BYTES.
+template <class T, int ROWS, int VECTORS, int BYTES>
 __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stride,
                                               const T* factors, int64_t blocks, int64_t width,
                                               T* gradient) {
-  constexpr int L = kLanes<T>, BR = kBlockRows<T>;
-  Vec<T> sum[ROWS][VECTORS];
+  typedef T V __attribute__((vector_size(BYTES)));
+  constexpr int L = BYTES / sizeof(T), BR = kBlockRows<T>;
+  V sum[ROWS][VECTORS];
 #pragma GCC unroll 24
   for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < VECTORS; ++v) sum[r][v] = load(gradient + r * width + v * L);
+    for (int v = 0; v < VECTORS; ++v) std::memcpy(&sum[r][v], gradient + r * width + v * L, BYTES);
   }
   for (int64_t b = 0; b < blocks; ++b, grads += block_stride) {
 #pragma GCC unroll 4
     for (int lane = 0; lane < BR; ++lane, factors += width) {
-      Vec<T> factor[VECTORS];
+      V factor[VECTORS];
 #pragma GCC unroll 4
-      for (int v = 0; v < VECTORS; ++v) factor[v] = load(factors + v * L);
+      for (int v = 0; v < VECTORS; ++v) std::memcpy(&factor[v], factors + v * L, BYTES);
 #pragma GCC unroll 24
       for (int r = 0; r < ROWS; ++r) {
-        const Vec<T> grad = broadcast(grads[r * BR + lane]);
+        const V grad = grads[r * BR + lane] - V{};
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; ++v) sum[r][v] += grad * factor[v];
       }
@@ -346,39 +363,38 @@ __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stri
 #pragma GCC unroll 24
   for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < VECTORS; ++v) store(gradient + r * width + v * L, sum[r][v]);
+    for (int v = 0; v < VECTORS; ++v) std::memcpy(gradient + r * width + v * L, &sum[r][v], BYTES);
   }
 }
 
 // A narrow tile is the higher: it has to have as many sums.
-template <class T, int VECTORS>
+template <class T, int VECTORS, int BYTES>
 void add_outer_columns(const T* grads, int64_t block_stride, int64_t rows, const T* factors,
                        int64_t blocks, int64_t width, T* gradient) {
-  constexpr int kMostRows = (kVectorRegisters == 32 ? 24 : 12) / VECTORS;
+  constexpr int kMostRows = GradientTile::kSums / VECTORS;
   const TileCut cut{rows, kMostRows};
   for (int64_t tile = 0; tile < cut.tiles; ++tile) {
     const int64_t row = cut.begin(tile);
     with_tile_rows<kMostRows>(cut.height(tile), [&](auto height) {
-      add_outer_tile<T, height(), VECTORS>(grads + row * kBlockRows<T>, block_stride, factors,
-                                           blocks, width, gradient + row * width);
+      add_outer_tile<T, height(), VECTORS, BYTES>(grads + row * kBlockRows<T>, block_stride,
+                                                  factors, blocks, width, gradient + row * width);
     });
   }
 }
 
-// `width` is a multiple of the lanes of a vector; grads [blocks, block_stride] holds `rows` rows of
-// a block each.
+// `width` is gradient_width; grads [blocks, block_stride] holds `rows` rows of a block each.
 template <class T>
 void add_outer_product(const T* grads, int64_t block_stride, int64_t rows, const T* factors,
                        int64_t blocks, int64_t width, T* gradient) {
-  constexpr int L = kLanes<T>;
+  constexpr int V = GradientTile::kVectors, L = kLanes<T>;
   int64_t column = 0;
-  for (; column + 2 * L <= width; column += 2 * L) {
-    add_outer_columns<T, 2>(grads, block_stride, rows, factors + column, blocks, width,
-                            gradient + column);
+  for (; column + V * L <= width; column += V * L) {
+    add_outer_columns<T, V, kVectorBytes>(grads, block_stride, rows, factors + column, blocks,
+                                          width, gradient + column);
   }
-  if (column < width) {
-    add_outer_columns<T, 1>(grads, block_stride, rows, factors + column, blocks, width,
-                            gradient + column);
+  if (column < width) {  // a single vector, or half of one
+    add_outer_columns<T, 1, GradientTile::kLastBytes>(grads, block_stride, rows, factors + column,
+                                                      blocks, width, gradient + column);
   }
 }
 

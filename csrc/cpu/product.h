@@ -49,12 +49,6 @@ struct PanelCut {
     const int64_t end = begin(panel + 1);
     return (end < columns ? end : columns) - begin(panel);
   }
-  // How many panels from this one on have so many vectors, if there are not more than `most`.
-  constexpr int count(int64_t panel, int vectors, int most) const {
-    int found = 0;
-    while (found < most && panel + found < panels && vectors_of(panel + found) == vectors) ++found;
-    return found;
-  }
 };
 
 template <class T>
@@ -246,8 +240,10 @@ template <class T>
 using RowFunction = void (*)(const Rows<T>&, const Rows<T>&, const T*, int64_t, const T*, T*,
                              int64_t);
 
-// The most panels of each width that multiply_row takes at once.
-constexpr int kRowWidePanels = kVectorRegisters == 32 ? 6 : 4, kRowNarrowPanels = 2;
+// The most panels of each width that multiply_row takes at once. With long vectors three hide the
+// time a multiplication takes, and even small layers have more than one group to read in turns.
+constexpr int kRowWidePanels = kVectorBytes == 64 ? 3 : kVectorRegisters == 32 ? 6 : 4;
+constexpr int kRowNarrowPanels = 2;
 
 // multiply_row for so many panels.
 template <class T, int... WN>
@@ -258,35 +254,50 @@ RowFunction<T> row_function(int wide, int narrow, std::integer_sequence<int, WN.
   return table[wide * N + narrow];
 }
 
+// In which order panels are read. A single row reads all weights at every step: if every other step
+// reads them backwards, it finds the last ones of the step before still in the cache.
+enum class PanelOrder { kUp, kDown };
+
+// As multiply, for a single row and more than one vector of columns.
+template <class T>
+void multiply_single_row(const Rows<T>& first, const Rows<T>& second, const Panels<T>& panels,
+                         const T* addend, T* result, PanelOrder order) {
+  using Shapes = std::make_integer_sequence<int, (kRowWidePanels + 1) * (kRowNarrowPanels + 1)>;
+  const PanelCut<T> cut{panels.columns};
+  // Groups of kRowWidePanels; the last one has the narrow panels, too.
+  const int64_t all_wide = cut.narrow == Tile::kVectors ? cut.panels : cut.wide_panels;
+  const int64_t full = all_wide / kRowWidePanels;
+  const int64_t groups = full + (cut.panels > full * kRowWidePanels ? 1 : 0);
+  for (int64_t i = 0; i < groups; ++i) {
+    const int64_t group = order == PanelOrder::kUp ? i : groups - 1 - i;
+    const int64_t panel = group * kRowWidePanels;
+    const int64_t end_panel = group < full ? panel + kRowWidePanels : cut.panels;
+    const int64_t wide = group < full ? kRowWidePanels : all_wide - panel;
+    const int64_t column = cut.begin(panel), end = cut.begin(end_panel);
+    row_function<T>(static_cast<int>(wide), static_cast<int>(end_panel - panel - wide), Shapes{})(
+        first, second, panels.data + panels.depth * column, panels.depth,
+        addend ? addend + column : nullptr, result + column,
+        (end < panels.columns ? end : panels.columns) - column);
+  }
+}
+
 // result = addend + [first, second] x panels, where a row of [first, second] is a row of `first`
 // followed by one of `second`; the panels have the depth of both.
 template <class T>
 void multiply(const Rows<T>& first, const Rows<T>& second, int64_t row_count,
               const Panels<T>& panels, Addend<T> addend,
               T* result,  // [row_count, panels.columns], row stride result_stride
-              int64_t result_stride) {
+              int64_t result_stride, PanelOrder order_of_single_row = PanelOrder::kUp) {
   using TileShapes = std::make_integer_sequence<int, Tile::kRows * Tile::kVectors>;
-  using RowShapes = std::make_integer_sequence<int, (kRowWidePanels + 1) * (kRowNarrowPanels + 1)>;
   if (row_count <= 0) return;
   const PanelCut<T> cut{panels.columns};
-  int64_t done = 0;  // panels
-  while (done < cut.panels) {
-    if (row_count == 1) {
-      const int wide = cut.count(done, Tile::kVectors, kRowWidePanels);
-      const int narrow =
-          wide < kRowWidePanels ? cut.count(done + wide, Tile::kVectors - 1, kRowNarrowPanels) : 0;
-      if (wide + narrow > 0) {
-        const int64_t column = cut.begin(done), end = cut.begin(done + wide + narrow);
-        row_function<T>(wide, narrow, RowShapes{})(
-            first, second, panels.data + panels.depth * column, panels.depth,
-            addend.data ? addend.data + column : nullptr, result + column,
-            (end < panels.columns ? end : panels.columns) - column);
-        done += wide + narrow;
-        continue;
-      }
-    }
-    const int64_t column = cut.begin(done), columns = cut.columns_of(done);
-    const int vectors = cut.vectors_of(done);
+  if (row_count == 1 && cut.vectors > 1) {
+    multiply_single_row(first, second, panels, addend.data, result, order_of_single_row);
+    return;
+  }
+  for (int64_t i = 0; i < cut.panels; ++i) {
+    const int64_t column = cut.begin(i), columns = cut.columns_of(i);
+    const int vectors = cut.vectors_of(i);
     const T* panel = panels.data + panels.depth * column;
     for (int64_t row = 0; row < row_count; row += Tile::kRows) {
       const int64_t rows_left = row_count - row;
@@ -296,7 +307,6 @@ void multiply(const Rows<T>& first, const Rows<T>& second, int64_t row_count,
           {addend.data ? addend.data + row * addend.stride + column : nullptr, addend.stride},
           result + row * result_stride + column, result_stride, columns);
     }
-    ++done;
   }
 }
 

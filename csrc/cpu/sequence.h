@@ -194,6 +194,7 @@ struct Sequence {
         wait(call, work);  // the product needs all of h
       }
       const bool packed = call.products != ProductMode::kUnpacked;
+      const PanelOrder order = position % 2 == 0 ? PanelOrder::kUp : PanelOrder::kDown;
       const T* panels = nullptr;  // of the next run
       if (packed) {
         panels = p.weights + (inputs + call.outputs) * CellRows<Cell>::count(units.begin);
@@ -216,7 +217,7 @@ struct Sequence {
             addend = call.bias_of == BiasOf::kRow ? Addend<T>{p.bias + begin * G + run.first, G}
                                                   : Addend<T>{p.bias + run.first, 0};
           }
-          multiply(x, rows, end - begin, weights, addend, gates, G);
+          multiply(x, rows, end - begin, weights, addend, gates, G, order);
         }
       };
       for_stages<Cell>([&](auto stage) {
