@@ -20,8 +20,9 @@ struct Tile {
 };
 
 // A panel of a large layer is longer than the first-level cache: the weights are asked for this
-// many depths before they are needed.
-constexpr int kPrefetchDepth = 16;
+// many depths before they are needed. With long vectors a depth is whole lines, one behind the
+// other, which the processor asks for itself.
+constexpr int kPrefetchDepth = kVectorBytes == 64 ? 0 : 16;
 constexpr int kCacheLine = 64;  // bytes
 
 constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -176,9 +177,11 @@ ROTCELL_INLINE void multiply_columns(
       Vec<T> weight[VECTORS];
 #pragma GCC unroll 8
       for (int v = 0; v < VECTORS; ++v) weight[v] = load(panel + v * L);
-      const T* later = panel + kPrefetchDepth * VECTORS * L;
-      for (const T* line = later; line < later + VECTORS * L; line += kCacheLine / sizeof(T)) {
-        __builtin_prefetch(line);
+      if constexpr (kPrefetchDepth > 0) {
+        const T* later = panel + kPrefetchDepth * VECTORS * L;
+        for (const T* line = later; line < later + VECTORS * L; line += kCacheLine / sizeof(T)) {
+          __builtin_prefetch(line);
+        }
       }
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; ++r) {
