@@ -20,8 +20,9 @@ struct Tile {
 };
 
 // A panel of a large layer is longer than the first-level cache: the weights are asked for this
-// many depths before they are needed.
-constexpr int kPrefetchDepth = 16;
+// many depths before they are needed. With long vectors a depth is whole lines, one behind the
+// other, which the processor asks for itself.
+constexpr int kPrefetchDepth = kVectorBytes == 64 ? 0 : 16;
 constexpr int kCacheLine = 64;  // bytes
 
 constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -63,22 +64,55 @@ struct Panels {
   int64_t columns;
 };
 
-// Copies a block of weights, at most kLanes deep and wide, into a panel of the given width.
-template <class T>
-ROTCELL_INLINE void pack_block(const T* weights, int64_t depth_stride, int64_t column_stride,
-                               int64_t depth, int64_t columns, T* packed, int64_t width) {
+// Copies `depth` rows of weights, `stride` apart, into a panel: `columns` elements of each, filled
+// up with zeros to its width.
+template <class T, int VECTORS = Tile::kVectors>
+void copy_to_panel(const T* weights, int64_t stride, int64_t depth, int64_t columns, T* panel,
+                   int64_t width) {
   constexpr int L = kLanes<T>;
-  Vec<T> block[L] = {};
-  if (column_stride == 1) {
-    for (int i = 0; i < L && i < depth; ++i)
-      block[i] = load_first(weights + i * depth_stride, columns);
-  } else {
-    for (int i = 0; i < L; ++i) {
-      block[i] = i < columns ? load_first(weights + i * column_stride, depth) : Vec<T>{};
+  if constexpr (VECTORS > 1) {
+    if (width < VECTORS * L) {
+      copy_to_panel<T, VECTORS - 1>(weights, stride, depth, columns, panel, width);
+      return;
     }
-    transpose<T>(block);
   }
-  for (int i = 0; i < L && i < depth; ++i) store(packed + i * width, block[i]);
+  const int64_t of_last = columns - (VECTORS - 1) * L;
+  for (int64_t k = 0; k < depth; ++k, weights += stride, panel += VECTORS * L) {
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; ++v) {
+      store(panel + v * L, load_first(weights + v * L, v + 1 < VECTORS ? L : of_last));
+    }
+  }
+}
+
+// The same with rows of weights that become columns of the panel. Blocks are taken along the rows:
+// the other way round more of them would be read at once than a processor foresees.
+template <class T>
+void transpose_to_panel(const T* weights, int64_t stride, int64_t depth, int64_t columns, T* panel,
+                        int64_t width) {
+  constexpr int L = kLanes<T>;
+  for (int64_t column = 0; column < columns; column += L) {
+    const T* rows = weights + column * stride;
+    for (int64_t k = 0; k < depth; k += L) {
+      Vec<T> block[L];
+      if (columns - column >= L && depth - k >= L) {
+#pragma GCC unroll 16
+        for (int i = 0; i < L; ++i) block[i] = load(rows + i * stride + k);
+      } else {
+        for (int i = 0; i < L; ++i) {
+          block[i] = column + i < columns ? load_first(rows + i * stride + k, depth - k) : Vec<T>{};
+        }
+      }
+      transpose<T>(block);
+      T* target = panel + k * width + column;
+      if (depth - k >= L) {
+#pragma GCC unroll 16
+        for (int i = 0; i < L; ++i) store(target + i * width, block[i]);
+      } else {
+        for (int i = 0; i < L && i < depth - k; ++i) store(target + i * width, block[i]);
+      }
+    }
+  }
 }
 
 // Packs the weights whose element (k, column) is weights[k * depth_stride + column *
@@ -88,22 +122,15 @@ template <class T>
 void pack_panels(const T* weights, int64_t depth_stride, int64_t column_stride, int64_t depth,
                  int64_t columns, T* packed, int64_t first_depth, int64_t panel_depth,
                  Slice slice) {
-  constexpr int L = kLanes<T>;
   const PanelCut<T> cut{columns};
   for (int64_t panel = slice.begin(cut.panels); panel < slice.end(cut.panels); ++panel) {
-    const int64_t first = cut.begin(panel), here = cut.columns_of(panel);
-    const int64_t width = cut.vectors_of(panel) * L;
-    T* packed_panel = packed + panel_depth * first;
-    for (int64_t k = 0; k < depth; k += L) {
-      for (int64_t column = 0; column < here; column += L) {
-        const T* source = weights + k * depth_stride + (first + column) * column_stride;
-        T* target = packed_panel + (first_depth + k) * width + column;
-        if (depth - k >= L && here - column >= L) {
-          pack_block(source, depth_stride, column_stride, L, L, target, width);
-        } else {
-          pack_block(source, depth_stride, column_stride, depth - k, here - column, target, width);
-        }
-      }
+    const int64_t first = cut.begin(panel), width = cut.vectors_of(panel) * kLanes<T>;
+    const T* source = weights + first * column_stride;
+    T* target = packed + panel_depth * first + first_depth * width;
+    if (column_stride == 1) {
+      copy_to_panel(source, depth_stride, depth, cut.columns_of(panel), target, width);
+    } else {
+      transpose_to_panel(source, column_stride, depth, cut.columns_of(panel), target, width);
     }
   }
 }
@@ -150,9 +177,11 @@ ROTCELL_INLINE void multiply_columns(
       Vec<T> weight[VECTORS];
 #pragma GCC unroll 8
       for (int v = 0; v < VECTORS; ++v) weight[v] = load(panel + v * L);
-      const T* later = panel + kPrefetchDepth * VECTORS * L;
-      for (const T* line = later; line < later + VECTORS * L; line += kCacheLine / sizeof(T)) {
-        __builtin_prefetch(line);
+      if constexpr (kPrefetchDepth > 0) {
+        const T* later = panel + kPrefetchDepth * VECTORS * L;
+        for (const T* line = later; line < later + VECTORS * L; line += kCacheLine / sizeof(T)) {
+          __builtin_prefetch(line);
+        }
       }
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; ++r) {
