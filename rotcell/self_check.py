@@ -35,7 +35,10 @@ from .reference import CELLS, Cell, Gates, Weights
 
 __all__ = ["PathCheck", "enable", "enabled", "results"]
 
+GRAPH = "stepwise graph"
+
 SWITCH = "ROTCELL_SELF_CHECK"
+GRAPHS = "ROTCELL_CUDA_GRAPHS"
 PATHS = "ROTCELL_CUDA_PATHS"
 REFERENCE = "reference"
 
@@ -43,6 +46,10 @@ REFERENCE = "reference"
 #: may need a good part of it.
 TIME_LIMIT = 60.0
 STEPS, INPUTS = 4, 5
+#: A graph has 16 steps; so it runs twice, and some steps are left.
+GRAPH_STEPS = 35
+#: The first two sequences run without a graph.
+GRAPH_RUNS = 3
 #: Rows beyond these add nothing but time: a resident block carries more than one where there are
 #: more rows than multiprocessors, and the others have tiles of 16.
 ROWS = {"stepwise": 8, "cooperative": 40}
@@ -142,6 +149,16 @@ class _RecordingCell(Cell):
         return [torch.cat(parts).detach() for parts in zip(*steps, strict=True)]
 
 
+@dataclass(frozen=True)
+class SequenceKind:
+    """What a sequence is like that is compared."""
+
+    name: str
+    lengths: Sequence[int]
+    options: tuple[bool, str, str]  # reverse, gates, angle_gates
+    runs: int = 1  # the last of them is compared
+
+
 @dataclass
 class ShortSequence:
     """A sequence with random values, as the kernel and as the reference see it."""
@@ -150,17 +167,19 @@ class ShortSequence:
     tensors: list[Tensor]  # x, states and weights
     batch_sizes: Tensor | None
     options: tuple[bool, str, str]  # reverse, gates, angle_gates
+    runs: int
 
     @classmethod
     def random(
         cls,
         cell: Cell,
         hidden_size: int,
-        lengths: Sequence[int],
-        options: tuple[bool, str, str],
+        kind: SequenceKind,
         device: torch.device,
         dtype: torch.dtype,
     ) -> ShortSequence:
+        """Values of a kind of sequence."""
+        lengths = kind.lengths
         generator = torch.Generator(device).manual_seed(1)
 
         def uniform(bound: float, *shape: int) -> Tensor:
@@ -175,7 +194,8 @@ class ShortSequence:
         sizes = [sum(length > t for length in lengths) for t in range(max(lengths))]
         same = min(lengths) == max(lengths)
         batch_sizes = None if same else torch.tensor(sizes, device="cpu")
-        return cls(cell, [x, *states, *weights, *biases], batch_sizes, options)
+        tensors = [x, *states, *weights, *biases]
+        return cls(cell, tensors, batch_sizes, kind.options, kind.runs)
 
     def split(self, tensors: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor], Weights]:
         first = 1 + len(self.cell.states)
@@ -200,6 +220,9 @@ class ShortSequence:
 
     def by_kernel(self, pass_name: str) -> list[Tensor]:
         """What the kernel makes of the reference's numbers: results and saved, or gradients."""
+        return [self._by_kernel(pass_name) for _ in range(self.runs)][-1]
+
+    def _by_kernel(self, pass_name: str) -> list[Tensor]:
         split = self.split(self.tensors)
         if pass_name == "forward":
             made = ops.sequence_with_saved(self.cell, *split, self.batch_sizes, *self.options)
@@ -236,13 +259,19 @@ class ShortSequence:
         }
 
 
-def kinds_of_sequences(batch: int) -> list[tuple[str, list[int], tuple[bool, str, str]]]:
-    """A name, the lengths of the rows, and reverse and gate functions of what is compared."""
+def kinds_of_sequences(batch: int) -> list[SequenceKind]:
+    """What is compared of every path."""
     different = sorted((1 + row % STEPS for row in range(batch)), reverse=True)
     return [
-        ("", [STEPS] * batch, (False, "sigmoid", "sigmoid")),
-        (" (packed, reverse)", different, (True, "hard_sigmoid", "hard_sigmoid")),
+        SequenceKind("", [STEPS] * batch, (False, "sigmoid", "sigmoid")),
+        SequenceKind(" (packed, reverse)", different, (True, "hard_sigmoid", "hard_sigmoid")),
     ]
+
+
+def kinds_by_graph(batch: int) -> list[SequenceKind]:
+    """What is compared of the stepwise path by CUDA graphs."""
+    lengths = [GRAPH_STEPS] * batch
+    return [SequenceKind("", lengths, (True, "sigmoid", "sigmoid"), runs=GRAPH_RUNS)]
 
 
 class _Abandoned(Exception):
@@ -305,6 +334,8 @@ def check_path(
     batch: int,
 ) -> PathCheck:
     """Compare a path with the reference. It must be able to run that size."""
+    kinds = kinds_by_graph if path == GRAPH else kinds_of_sequences
+    name, path = path, "stepwise" if path == GRAPH else path
     if path == "stepwise":  # its products are torch's; what is left treats all units alike
         hidden_size = min(hidden_size, STEPWISE_UNITS + hidden_size % 2)
     if path in ROWS:
@@ -319,11 +350,12 @@ def check_path(
         for stream in streams:
             torch.cuda.set_stream(stream)
         _libraries.force_cuda_path_of_thread(path)
+        _checking.graph = True
         errors: dict[str, float] = {}
-        for kind, lengths, options in kinds_of_sequences(batch):
-            sequence = ShortSequence.random(cell, hidden_size, lengths, options, device, dtype)
+        for kind in kinds(batch):
+            sequence = ShortSequence.random(cell, hidden_size, kind, device, dtype)
             found = _as_numbers(sequence.compare(pass_name), attempt)
-            errors |= {name + kind: error for name, error in found.items()}
+            errors |= {name + kind.name: error for name, error in found.items()}
         return errors
 
     start = time.perf_counter()
@@ -342,7 +374,7 @@ def check_path(
         outcome = "right" if largest <= allowed else "wrong"
     milliseconds = 1e3 * (time.perf_counter() - start)
     return PathCheck(
-        str(device), path, cell.name, pass_name, str(dtype).removeprefix("torch."), hidden_size,
+        str(device), name, cell.name, pass_name, str(dtype).removeprefix("torch."), hidden_size,
         batch, outcome, largest, allowed, what, milliseconds,
     )  # fmt: skip
 
@@ -395,6 +427,14 @@ def driver_version() -> str:
         return "unknown"
 
 
+def _hangs(result: PathCheck, device: torch.device, variable: str) -> str:
+    return (
+        f"{_describe(result)} A kernel that hangs cannot be ended from inside the process: the "
+        f"device may stay busy until the process ends. Start it again with {variable}. "
+        f"{_report(device)}"
+    )
+
+
 def _handle(result: PathCheck, use: _libraries.CudaPathUse, device: torch.device) -> str | None:
     """Switch a path off if need be; the text of an error if the call cannot go on."""
     if result.outcome in ("right", "no memory"):
@@ -406,11 +446,8 @@ def _handle(result: PathCheck, use: _libraries.CudaPathUse, device: torch.device
         ops.give_up(cell, device, dtype)
         instead = "The reference code does its work, slowly"
     if result.outcome == "hangs":
-        return (
-            f"{_describe(result)} A kernel that hangs cannot be ended from inside the process: "
-            f"the device may stay busy until the process ends. Start it again with {PATHS}="
-            f"{'reference' if result.path == 'stepwise' else 'stepwise'}. {_report(device)}"
-        )
+        paths = "reference" if result.path == "stepwise" else "stepwise"
+        return _hangs(result, device, f"{PATHS}={paths}")
     warnings.warn(
         f"{_describe(result)} {instead} for the rest of this process. {_report(device)}",
         RuntimeWarning,
@@ -419,15 +456,43 @@ def _handle(result: PathCheck, use: _libraries.CudaPathUse, device: torch.device
     return None
 
 
-def _check_use(use: _libraries.CudaPathUse, device: torch.device) -> str | None:
+def _check_of(use: _libraries.CudaPathUse, device: torch.device, path: str) -> PathCheck:
     cell = list(CELLS.values())[use.cell]
-    path = _libraries.CUDA_PATHS[use.path]
     pass_name = _libraries.CUDA_PASSES[use.pass_number]
     dtype = _libraries.CUDA_TYPES[use.number]
+    return check_path(device, path, cell, pass_name, dtype, use.hidden, use.batch)
+
+
+def _check_use(use: _libraries.CudaPathUse, device: torch.device) -> str | None:
     with _lock:
-        result = check_path(device, path, cell, pass_name, dtype, use.hidden, use.batch)
+        result = _check_of(use, device, _libraries.CUDA_PATHS[use.path])
         _results.append(result)
         return _handle(result, use, device)
+
+
+_graphs_checked: dict[tuple[int, int, int, int], str | None] = {}
+_graph_lock = threading.Lock()
+#: Of a thread that checks: what it captures is what is checked.
+_checking = threading.local()
+
+
+def check_graph(use: _libraries.CudaPathUse, device: torch.device) -> str | None:
+    """What is wrong with CUDA graphs for this cell, pass and type, if anything is.
+
+    Compared with the reference the first time, if the self-check is on.
+    """
+    if not _enabled or getattr(_checking, "graph", False):
+        return None
+    key = (use.device, use.cell, use.pass_number, use.number)
+    with _graph_lock:
+        if key not in _graphs_checked:
+            result = _check_of(use, device, GRAPH)
+            _results.append(result)
+            if result.outcome == "hangs":
+                raise RuntimeError(_hangs(result, device, f"{GRAPHS}=0"))
+            fine = result.outcome in ("right", "no memory")
+            _graphs_checked[key] = None if fine else f"{_describe(result)} {_report(device)}"
+        return _graphs_checked[key]
 
 
 def _make_callback(device_of: Callable[[int], torch.device]) -> Any:

@@ -56,14 +56,14 @@ std::vector<T> unwritten(int64_t count) {
   return std::vector<T>(count, cuda::to_storage<T>(NAN));
 }
 
-// c = a b, or a b^T, or added to c: what torch's products do between the stepwise kernels. a is
+// c = a b, or a b^T: what torch's products do between the stepwise kernels. a is
 // [rows, depth], rows of a, b and c lie so many elements apart.
 template <class T>
 void product(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride, const T* b,
-             int64_t b_stride, bool transposed, T* c, int64_t c_stride, bool add) {
+             int64_t b_stride, bool transposed, T* c, int64_t c_stride) {
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < columns; ++j) {
-      cuda::Compute<T> sum = add ? cuda::to_compute(c[i * c_stride + j]) : 0;
+      cuda::Compute<T> sum = 0;
       for (int64_t k = 0; k < depth; ++k) {
         sum += cuda::to_compute(a[i * a_stride + k]) *
                cuda::to_compute(transposed ? b[j * b_stride + k] : b[k * b_stride + j]);
@@ -200,15 +200,14 @@ class CudaCell {
   void forward_stepwise(Kept& kept, cuda::Keep keep, std::vector<T>& operands) {
     const bool keeps = keep == cuda::Keep::kForBackward;
     const int last = description_.stages - 1;
-    std::vector<T> preactivations = from_input;
+    std::vector<T> products = unwritten<T>(B * G);
     kept.h_n = h0;
     for (int64_t position = 0; position < shape_.steps; ++position) {
       const Step step = step_at(sequence_.steps, position);
-      T* row = preactivations.data() + step.token * G;
       for (int stage = 0; stage <= last; ++stage) {
         const Product weights = product_of(stage);
         product(step.rows, weights.rows, H, stage == 0 ? kept.h_n.data() : operands.data(), H,
-                weights.weights.data(), H, true, row + weights.first, G, true);
+                weights.weights.data(), H, true, products.data() + weights.first, G);
         cuda::stage(
             cell_, NumberOf<T>::kNumber,
             cuda::StageForward{
@@ -218,7 +217,8 @@ class CudaCell {
                 .functions = shape_.functions,
                 .keep = keep,
                 .result_is = stage == last ? cuda::ResultIs::kOutput : cuda::ResultIs::kOperand,
-                .preactivations_t = row,
+                .preactivations_t = from_input.data() + step.token * G,
+                .products = products.data(),
                 .h = kept.h_n.data(),
                 .c = kept.c.data(),
                 .result = stage == last ? kept.h_n.data() : operands.data(),
@@ -293,7 +293,7 @@ class CudaCell {
             nullptr);
         const Product weights = product_of(stage);
         product(step.rows, H, weights.rows, grad_row + weights.first, G, weights.weights.data(), H,
-                false, stage == 0 ? through.data() : grad_operands.data(), H, false);
+                false, stage == 0 ? through.data() : grad_operands.data(), H);
       }
     }
     for (int64_t i = 0; i < B * H; ++i) grad_h[i] = cuda::to_compute(through[i]);

@@ -6,6 +6,7 @@
 
 #include "cuda/device.h"
 #include "ops/cuda/path.h"
+#include "ops/cuda/step_graphs.h"
 #include "ops/tensor.h"
 
 #define ROTCELL_EXPORTED extern "C" __attribute__((visibility("default")))
@@ -18,6 +19,8 @@ using rotcell::cuda::Pass;
 using rotcell::cuda::Path;
 
 std::atomic<RotcellCheck> check_of_python{nullptr};
+std::atomic<RotcellProductSettings> settings_of_python{nullptr};
+std::atomic<RotcellCapture> capture_of_python{nullptr};
 
 bool is_path(int path) { return path >= 0 && path <= static_cast<int>(Path::kCooperative); }
 
@@ -31,19 +34,38 @@ std::optional<gpu::PathUse> known_use(const RotcellPathUse& use) {
                       static_cast<Number>(use.number), static_cast<Path>(use.path)};
 }
 
+RotcellPathUse as_told(const gpu::PathUse& use, const rotcell::cuda::Request& request) {
+  return {use.device,
+          use.cell,
+          static_cast<int>(use.pass),
+          static_cast<int>(use.number),
+          static_cast<int>(use.path),
+          request.hidden,
+          request.batch,
+          request.steps};
+}
+
 void ask_python(const gpu::PathUse& use, const rotcell::cuda::Request& request) {
   const RotcellCheck check = check_of_python.load();
   if (check == nullptr) return;
-  const RotcellPathUse told{use.device,
-                            use.cell,
-                            static_cast<int>(use.pass),
-                            static_cast<int>(use.number),
-                            static_cast<int>(use.path),
-                            request.hidden,
-                            request.batch,
-                            request.steps};
+  const RotcellPathUse told = as_told(use, request);
   if (const char* error = check(&told)) rotcell::ops::fail(error);
 }
+
+int64_t ask_settings() {
+  const RotcellProductSettings settings = settings_of_python.load();
+  return settings == nullptr ? -1 : settings();
+}
+
+void capture_by_python(const gpu::PathUse& use, const rotcell::cuda::Request& request,
+                       RotcellRun run, void* context) {
+  const RotcellCapture capture = capture_of_python.load();
+  if (capture == nullptr) return;
+  const RotcellPathUse told = as_told(use, request);
+  if (const char* error = capture(&told, run, context)) rotcell::ops::fail(error);
+}
+
+constexpr gpu::GraphSupport kSupportOfPython{ask_settings, capture_by_python};
 
 }  // namespace
 
@@ -103,3 +125,18 @@ ROTCELL_EXPORTED void rotcell_cuda_set_check(RotcellCheck check) {
 }
 
 ROTCELL_EXPORTED void rotcell_cuda_forget_checks() { gpu::forget_checks(); }
+
+ROTCELL_EXPORTED void rotcell_cuda_set_graphs(RotcellProductSettings settings,
+                                              RotcellCapture capture) {
+  settings_of_python.store(settings);
+  capture_of_python.store(capture);
+  gpu::set_graph_support(settings == nullptr ? nullptr : &kSupportOfPython);
+}
+
+ROTCELL_EXPORTED void rotcell_cuda_graph_statistics(int64_t numbers[4]) {
+  const gpu::GraphStatistics found = gpu::graph_statistics();
+  numbers[0] = found.graphs;
+  numbers[1] = found.bytes;
+  numbers[2] = found.captured;
+  numbers[3] = found.sequences;
+}
