@@ -25,7 +25,7 @@ bool throws(void (*body)(cuda::Stream), cuda::Stream stream) {
 
 }  // namespace
 
-void test_recording() {
+void test_captures() {
   char place[2];
   const auto stream = reinterpret_cast<cuda::Stream>(&place[0]);
   const auto other = reinterpret_cast<cuda::Stream>(&place[1]);
