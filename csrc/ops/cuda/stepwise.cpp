@@ -13,7 +13,10 @@ namespace {
 // ---- The weights of products
 
 // Where the weights of a step's products are.
-enum class Weights { kThoseOfTheCall, kOwn };
+enum class Weights {
+  kThoseOfTheCall,
+  kOwn,  // read at each use: buffers are made where nothing may run
+};
 
 // Rows of other products among those of this one are zero.
 void read_weights(const CellDescription& cell, const Tensor& w_hh, int64_t hidden,
@@ -36,10 +39,11 @@ std::vector<ProductWeights> product_weights(const CellDescription& cell, const T
     const int64_t own = cell.rows_of_product(number, hidden);
     const bool to_the_end = number == 0 && cell.has_angles;
     const int64_t rows = to_the_end ? w_hh.size(0) - first : own;
-    if (whose == Weights::kThoseOfTheCall && rows == own) {
-      products.push_back({first, rows, w_hh.narrow(0, first, rows)});
-    } else {
-      products.push_back({first, rows, empty({rows, w_hh.size(1)}, w_hh.dtype(), w_hh.device())});
+    const bool as_they_are = whose == Weights::kThoseOfTheCall && rows == own;
+    products.push_back({first, rows,
+                        as_they_are ? w_hh.narrow(0, first, rows)
+                                    : empty({rows, w_hh.size(1)}, w_hh.dtype(), w_hh.device())});
+    if (whose == Weights::kThoseOfTheCall && !as_they_are) {
       read_weights(cell, w_hh, hidden, products.back(), number);
     }
   }
