@@ -14,6 +14,7 @@ from . import _torch_check
 CUDA_LIBRARY = "librotcell_cuda.so"
 #: As librotcell_cuda.so numbers them.
 CUDA_PATHS = ("stepwise", "resident", "cooperative")
+CUDA_OPTIONS = ("", "projection", "change of the state")
 CUDA_PASSES = ("forward", "backward")
 CUDA_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 #: In the order in which it tells them.
@@ -34,7 +35,8 @@ class CudaPathUse(ctypes.Structure):
     """
 
     _fields_ = (
-        *((name, ctypes.c_int) for name in ("device", "cell", "pass_number", "number", "path")),
+        *((name, ctypes.c_int) for name in ("device", "cell", "pass_number", "number")),
+        *((name, ctypes.c_int) for name in ("path", "option")),
         *((name, ctypes.c_int64) for name in ("hidden", "batch", "steps")),
     )
 

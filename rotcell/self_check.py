@@ -4,7 +4,9 @@ Before a path (resident, cooperative, stepwise) is used for the first time in a 
 a pass and a number type on a device, it computes two short sequences of the size that is asked for,
 and so does the reference in float64 on the same device. A path that is wrong, or fails to launch,
 is switched off for the process with a warning that says what to report; stepwise takes over, and if
-that is wrong too, the reference.
+that is wrong too, the reference. Projections, and changes of the state (resets, recurrent dropout,
+zoneout), which only stepwise does, are checked when a call first has them, and CUDA graphs of that
+path (`rotcell.cuda_graphs`) when the first is made.
 
 It costs some milliseconds, once: `results` tells how many. While a CUDA graph is captured nothing
 is checked, as the host would have to wait; whoever warms up before, as torch advises, has checked.
@@ -31,7 +33,7 @@ from torch import Tensor
 
 from . import _libraries, ops
 from .info import build_info
-from .reference import CELLS, Cell, Gates, Weights
+from .reference import CELLS, UNCHANGED, Cell, Gates, StateChanges, Weights
 
 __all__ = ["PathCheck", "enable", "enabled", "results"]
 
@@ -123,12 +125,12 @@ class _RecordingGates(Gates):
 
 
 class _RecordingCell(Cell):
-    """A cell whose reference keeps what the kernels save for backward."""
+    """A cell whose reference keeps the gates, which the kernels save for backward."""
 
     def __init__(self, cell: Cell) -> None:
         super().__init__(cell.name, replace(cell.recurrence, step=self._record), cell.rotation)
         self._step = cell.recurrence.step
-        self._steps: list[tuple[Tensor, ...]] = []
+        self._steps: list[Tensor] = []
 
     def _record(
         self, gates: Gates, states: Sequence[Tensor], w_hr: Tensor | None
@@ -140,13 +142,12 @@ class _RecordingCell(Cell):
             for gate, meaning in self.recurrence.gates.items()
         } | dict.fromkeys(self.rotation.gates, gates.squash_angles)
         activations = [functions[gate](recording.preactivations[gate]) for gate in self.gates]
-        self._steps.append((torch.cat(activations, dim=-1), *new[1:]))
+        self._steps.append(torch.cat(activations, dim=-1))
         return new
 
-    def saved(self, reverse: bool) -> list[Tensor]:
-        """Gates, and each state but the output, of all tokens."""
-        steps = self._steps[::-1] if reverse else self._steps
-        return [torch.cat(parts).detach() for parts in zip(*steps, strict=True)]
+    def saved(self, reverse: bool) -> Tensor:
+        """The gates of all tokens."""
+        return torch.cat(self._steps[::-1] if reverse else self._steps).detach()
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,7 @@ class SequenceKind:
     lengths: Sequence[int]
     options: tuple[bool, str, str]  # reverse, gates, angle_gates
     runs: int = 1  # the last of them is compared
+    option: str = ""  # of `_libraries.CUDA_OPTIONS`
 
 
 @dataclass
@@ -168,6 +170,7 @@ class ShortSequence:
     batch_sizes: Tensor | None
     options: tuple[bool, str, str]  # reverse, gates, angle_gates
     runs: int
+    changes: StateChanges
 
     @classmethod
     def random(
@@ -186,16 +189,29 @@ class ShortSequence:
             values = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
             return (2 * bound * values - bound).to(dtype)
 
+        _, projection, state_changes = _libraries.CUDA_OPTIONS
         rows, scale = cell.rows(hidden_size), hidden_size**-0.5
-        states = [uniform(1, len(lengths), s) for s in cell.state_sizes(hidden_size, hidden_size)]
-        weights = [uniform(scale, rows, INPUTS), uniform(scale, rows, hidden_size)]
+        batch, tokens = len(lengths), sum(lengths)
+        outputs = (hidden_size + 1) // 2 if kind.option == projection else hidden_size
+        states = [uniform(1, batch, s) for s in cell.state_sizes(hidden_size, outputs)]
+        weights = [uniform(scale, rows, INPUTS), uniform(scale, rows, outputs)]
         biases = [uniform(scale, rows), uniform(scale, rows)]
-        x = uniform(1, sum(lengths), INPUTS)
+        projections = [uniform(scale, outputs, hidden_size)] if kind.option == projection else []
+        x = uniform(1, tokens, INPUTS)
+        changes = UNCHANGED
+        if kind.option == state_changes:
+            has_memory = len(cell.states) > 1
+            changes = StateChanges(
+                resets=uniform(1, tokens) > 0.4,
+                recurrent_dropout=1 + uniform(1, batch, outputs),
+                zoneout_h=uniform(1, tokens, hidden_size).abs(),
+                zoneout_c=uniform(1, tokens, hidden_size).abs() if has_memory else None,
+            )
         sizes = [sum(length > t for length in lengths) for t in range(max(lengths))]
         same = min(lengths) == max(lengths)
         batch_sizes = None if same else torch.tensor(sizes, device="cpu")
-        tensors = [x, *states, *weights, *biases]
-        return cls(cell, tensors, batch_sizes, kind.options, kind.runs)
+        tensors = [x, *states, *weights, *biases, *projections]
+        return cls(cell, tensors, batch_sizes, kind.options, kind.runs, changes)
 
     def split(self, tensors: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor], Weights]:
         first = 1 + len(self.cell.states)
@@ -211,8 +227,17 @@ class ShortSequence:
         """Results, what is saved, and gradients, in float64."""
         recorder = _RecordingCell(self.cell)
         leaves = [t.double().requires_grad_(with_gradients) for t in self.tensors]
-        found = recorder.sequence(*self.split(leaves), self.batch_sizes, *self.options)
-        saved = recorder.saved(self.options[0])
+        changes = StateChanges(
+            *(t if t is None or t.dtype == torch.bool else t.double() for t in self.changes)
+        )
+        has_memory = len(self.cell.states) > 1
+        found = recorder.sequence(
+            *self.split(leaves), self.batch_sizes, *self.options, changes, has_memory
+        )
+        saved = [recorder.saved(self.options[0])]
+        if has_memory:  # as the steps left it
+            saved.append(found[-1].detach())
+            found = found[:-1]
         if not with_gradients:
             return list(found), saved, []
         grads = torch.autograd.grad(found, leaves, [g.double() for g in self.grads(found)])
@@ -225,7 +250,9 @@ class ShortSequence:
     def _by_kernel(self, pass_name: str) -> list[Tensor]:
         split = self.split(self.tensors)
         if pass_name == "forward":
-            made = ops.sequence_with_saved(self.cell, *split, self.batch_sizes, *self.options)
+            made = ops.sequence_with_saved(
+                self.cell, *split, self.batch_sizes, *self.options, self.changes
+            )
             assert made is not None  # in no mode that asks for the reference
             return [*made[0], *made[1]]
         results, saved, _ = self.by_reference(with_gradients=False)
@@ -239,6 +266,7 @@ class ShortSequence:
             *self.options,
             results[0].to(dtype),
             [s.to(wide) for s in saved],
+            self.changes,
         )
         return [g for g in grads if g is not None]
 
@@ -250,7 +278,8 @@ class ShortSequence:
             kept = ["gates", *(f"{state} kept" for state in states[1:])]
             names, expected = ["output", *(f"{s}_n" for s in states), *kept], [*results, *saved]
         else:
-            tensors = ["x", *(f"{state}_0" for state in states), *Weights._fields[:4]]
+            weights = Weights._fields[: len(self.tensors) - 1 - len(states)]
+            tensors = ["x", *(f"{state}_0" for state in states), *weights]
             names, expected = [f"gradient of {name}" for name in tensors], grads
         return {
             name: (a.double() - b).abs().max() / b.abs().max().clamp(min=LEAST_SCALE)
@@ -259,9 +288,12 @@ class ShortSequence:
         }
 
 
-def kinds_of_sequences(batch: int) -> list[SequenceKind]:
-    """What is compared of every path."""
+def kinds_of_sequences(batch: int, option: str = "") -> list[SequenceKind]:
+    """What is compared of every path, or of an option of the stepwise one."""
     different = sorted((1 + row % STEPS for row in range(batch)), reverse=True)
+    if option:
+        functions = (True, "sigmoid", "hard_sigmoid")
+        return [SequenceKind(f" ({option})", different, functions, option=option)]
     return [
         SequenceKind("", [STEPS] * batch, (False, "sigmoid", "sigmoid")),
         SequenceKind(" (packed, reverse)", different, (True, "hard_sigmoid", "hard_sigmoid")),
@@ -332,9 +364,9 @@ def check_path(
     dtype: torch.dtype,
     hidden_size: int,
     batch: int,
+    option: str = "",
 ) -> PathCheck:
-    """Compare a path with the reference. It must be able to run that size."""
-    kinds = kinds_by_graph if path == GRAPH else kinds_of_sequences
+    """Compare a path, or an option of it, with the reference. It must be able to run that size."""
     name, path = path, "stepwise" if path == GRAPH else path
     if path == "stepwise":  # its products are torch's; what is left treats all units alike
         hidden_size = min(hidden_size, STEPWISE_UNITS + hidden_size % 2)
@@ -352,10 +384,11 @@ def check_path(
         _libraries.force_cuda_path_of_thread(path)
         _checking.graph = True
         errors: dict[str, float] = {}
-        for kind in kinds(batch):
+        kinds = kinds_by_graph(batch) if name == GRAPH else kinds_of_sequences(batch, option)
+        for kind in kinds:
             sequence = ShortSequence.random(cell, hidden_size, kind, device, dtype)
             found = _as_numbers(sequence.compare(pass_name), attempt)
-            errors |= {name + kind.name: error for name, error in found.items()}
+            errors |= {tensor + kind.name: error for tensor, error in found.items()}
         return errors
 
     start = time.perf_counter()
@@ -443,8 +476,10 @@ def _handle(result: PathCheck, use: _libraries.CudaPathUse, device: torch.device
     cell, dtype = CELLS[result.cell], getattr(torch, result.dtype)
     instead = "The stepwise path does its work"
     if result.path == "stepwise":
-        ops.give_up(cell, device, dtype)
-        instead = "The reference code does its work, slowly"
+        option = _libraries.CUDA_OPTIONS[use.option]
+        ops.give_up(cell, device, dtype, partly=bool(option))
+        work = f"the work of calls with a {option}" if option else "its work"
+        instead = f"The reference code does {work}, slowly"
     if result.outcome == "hangs":
         paths = "reference" if result.path == "stepwise" else "stepwise"
         return _hangs(result, device, f"{PATHS}={paths}")
@@ -460,7 +495,8 @@ def _check_of(use: _libraries.CudaPathUse, device: torch.device, path: str) -> P
     cell = list(CELLS.values())[use.cell]
     pass_name = _libraries.CUDA_PASSES[use.pass_number]
     dtype = _libraries.CUDA_TYPES[use.number]
-    return check_path(device, path, cell, pass_name, dtype, use.hidden, use.batch)
+    option = _libraries.CUDA_OPTIONS[use.option]
+    return check_path(device, path, cell, pass_name, dtype, use.hidden, use.batch, option)
 
 
 def _check_use(use: _libraries.CudaPathUse, device: torch.device) -> str | None:

@@ -75,6 +75,17 @@ def _results_check(path: str, cell: Cell, dtype: torch.dtype) -> Check:
     return check
 
 
+def _kinds(path: str, cell: Cell, batch: int) -> list[self_check.SequenceKind]:
+    kinds = self_check.kinds_of_sequences(batch)
+    if path != "stepwise":
+        return kinds
+    _, projection, state_changes = _libraries.CUDA_OPTIONS
+    options = [state_changes, *([projection] if cell.can_project else [])]
+    for option in options:
+        kinds += self_check.kinds_of_sequences(batch, option)
+    return kinds + self_check.kinds_by_graph(batch)
+
+
 def _compare(
     machine: Gpu,
     path: str,
@@ -86,7 +97,7 @@ def _compare(
 ) -> dict[str, Any]:
     errors: dict[str, float] = {}
     same = True
-    for pass_name, kind in itertools.product(passes, self_check.kinds_of_sequences(batch)):
+    for pass_name, kind in itertools.product(passes, _kinds(path, cell, batch)):
         sequence = self_check.ShortSequence.random(cell, hidden, kind, machine.device, dtype)
         with machine.forced(path):
             found = sequence.compare(pass_name)

@@ -27,11 +27,16 @@ bool is_path(int path) { return path >= 0 && path <= static_cast<int>(Path::kCoo
 std::optional<gpu::PathUse> known_use(const RotcellPathUse& use) {
   if (!is_path(use.path) || use.cell < 0 || use.cell >= rotcell::Cells::kCount || use.pass < 0 ||
       use.pass > static_cast<int>(Pass::kBackward) || use.number < 0 ||
-      use.number > static_cast<int>(Number::kBFloat16)) {
+      use.number > static_cast<int>(Number::kBFloat16) || use.option < 0 ||
+      use.option > static_cast<int>(gpu::Option::kStateChanges)) {
     return {};
   }
-  return gpu::PathUse{use.device, use.cell, static_cast<Pass>(use.pass),
-                      static_cast<Number>(use.number), static_cast<Path>(use.path)};
+  return gpu::PathUse{use.device,
+                      use.cell,
+                      static_cast<Pass>(use.pass),
+                      static_cast<Number>(use.number),
+                      static_cast<Path>(use.path),
+                      static_cast<gpu::Option>(use.option)};
 }
 
 RotcellPathUse as_told(const gpu::PathUse& use, const rotcell::cuda::Request& request) {
@@ -40,6 +45,7 @@ RotcellPathUse as_told(const gpu::PathUse& use, const rotcell::cuda::Request& re
           static_cast<int>(use.pass),
           static_cast<int>(use.number),
           static_cast<int>(use.path),
+          static_cast<int>(use.option),
           request.hidden,
           request.batch,
           request.steps};

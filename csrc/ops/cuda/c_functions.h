@@ -27,6 +27,7 @@ int rotcell_cuda_allow_path(int path, int allowed);
 // The path that is checked or switched off, and the call that it is about to be used for.
 struct RotcellPathUse {
   int device, cell, pass, number, path;
+  int option;  // 0 none, 1 a projection, 2 changes of the state
   int64_t hidden, batch, steps;
 };
 
