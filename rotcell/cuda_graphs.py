@@ -83,9 +83,10 @@ _on = False
 
 def _turn_off(what: str) -> None:
     enable(False)
+    reason = what.rstrip(".")
     warnings.warn(
-        f"rotcell: CUDA graphs do not work here: {what}. The stepwise path launches every step for "
-        "the rest of this process.",
+        f"rotcell: CUDA graphs do not work here: {reason}. The stepwise path launches every step "
+        "for the rest of this process.",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -100,8 +101,8 @@ def _capture(use: _libraries.CudaPathUse, run: Any, context: int, scratch: Calla
     try:
         with scratch(use.device):
             text = run(context)
-    except RuntimeError as error:  # of torch's pool
-        text = str(error).encode()
+    except Exception as error:  # of torch's pool; whatever it is, the call can do without
+        text = (str(error) or repr(error)).encode()
     if text is not None:
         _turn_off(text.decode())
 
