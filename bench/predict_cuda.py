@@ -76,10 +76,12 @@ class Assumptions:
     signal: float  # from the end of a block's part of a tile until all others can read it
     launch: float
     product_efficiency: float  # of torch's matrix product
+    follow: float  # on the device, from the end of a kernel to that of the next, if it is empty
+    graph_start: float  # the same from one graph to the next
 
 
-BEST = Assumptions(4, 0.25, 300, 1.0, 2.5, 1.0)
-WORST = Assumptions(16, 0.5, 600, 2.0, 5.0, 0.5)
+BEST = Assumptions(4, 0.25, 300, 1.0, 2.5, 1.0, 1.0, 2.0)
+WORST = Assumptions(16, 0.5, 600, 2.0, 5.0, 0.5, 2.0, 8.0)
 
 
 @dataclass(frozen=True)
@@ -121,8 +123,9 @@ class Case:
         gpu: str,
         path: str | None = None,
         pass_name: str = "forward",
+        by_graph: bool = True,
     ) -> None:
-        self.pass_name = pass_name
+        self.pass_name, self.by_graph = pass_name, by_graph
         self.batch, self.hidden, self.dtype, self.gpu = batch, hidden, dtype, gpu
         self.bytes, self.rates = TYPES[dtype], RATES[gpu]
         self.device = _C.known_cuda_devices()[gpu]
@@ -278,7 +281,10 @@ class Case:
     def _on_chip(self, assumed: Assumptions) -> float:
         step, rates = self.step(), self.rates
         if self.path == "stepwise":
-            return max(step.launches * assumed.launch, self._torch_product(step, assumed))
+            kernels = step.launches * assumed.follow + self._torch_product(step, assumed)
+            if self.plan["graph_steps"] and self.by_graph:
+                return kernels + assumed.graph_start / self.plan["graph_steps"]
+            return max(step.launches * assumed.launch, kernels)
         clock, tensor = rates.clock, self.plan["tensor_cores"]
         fmas = rates.tensor_fmas if tensor else rates.fmas
         shared = step.shared_best if assumed is BEST else step.shared_worst
@@ -315,6 +321,9 @@ class Case:
     def span(self) -> str:
         return span(self.time(BEST), self.time(WORST), 1)
 
+    def path_name(self) -> str:
+        return f"{self.path} by graph" if self.plan["graph_steps"] and self.by_graph else self.path
+
     def row_name(self) -> str:
         return f"B {self.batch}, H {self.hidden}, {str(self.dtype).removeprefix('torch.')}"
 
@@ -330,14 +339,18 @@ def span(low: float, high: float, digits: int) -> str:
 
 
 def times(pass_name: str) -> str:
-    """Path and microseconds a step, those of stepwise or cooperative, and cuDNN's algorithm."""
+    """Path and microseconds a step, those of others, and cuDNN's algorithm."""
 
     def cell(*size: Any) -> str:
         chosen = Case(*size, pass_name=pass_name)
-        lines = [f"**{chosen.path} {chosen.span()}**"]
+        lines = [f"**{chosen.path_name()} {chosen.span()}**"]
+        if chosen.plan["graph_steps"]:
+            single = Case(*size, pass_name=pass_name, by_graph=False)
+            lines.append(f"{single.path_name()} {single.span()}")
         other = "cooperative" if chosen.path == "stepwise" else "stepwise"
         with contextlib.suppress(ValueError):
-            lines.append(f"{other} {Case(*size, path=other, pass_name=pass_name).span()}")
+            instead = Case(*size, path=other, pass_name=pass_name)
+            lines.append(f"{instead.path_name()} {instead.span()}")
         return "<br>".join([*lines, f"cuDNN {chosen.cudnn()}"])
 
     rows = [
@@ -358,7 +371,8 @@ def details(gpu: str, pass_name: str = "forward") -> str:
             case = Case(batch, hidden, dtype, gpu, pass_name=pass_name)
             step, plan = case.step(), case.plan
             rows.append([
-                case.row_name(), case.path + (" (tensor cores)" if plan["tensor_cores"] else ""),
+                case.row_name(),
+                case.path_name() + (" (tensor cores)" if plan["tensor_cores"] else ""),
                 f"{plan['blocks']} of {plan['threads']}" if plan["blocks"] else "torch's",
                 f"{plan['shared_bytes'] / 1024:.0f}", f"{2e-6 * step.fmas:.2f}",
                 span(step.shared_best / 1024, step.shared_worst / 1024, 0),

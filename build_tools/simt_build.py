@@ -21,7 +21,10 @@ from sources import COMMON_FLAGS, ROOT, TARGET_FLAGS, cuda_cxx_sources, cuda_sou
 # These speak to a GPU; the executor answers in their place.
 ONLY_FOR_A_GPU = [
     ROOT / "csrc" / name
-    for name in ("cuda/device.cu", "ops/cuda/current_device.cpp", "ops/cuda/registration.cpp")
+    for name in (
+        *("cuda/device.cu", "ops/cuda/current_device.cpp", "ops/cuda/registration.cpp"),
+        "ops/cuda/stream_graph.cpp",
+    )
 ]
 
 

@@ -14,7 +14,7 @@ from ._torch_check import check_torch
 
 __version__ = check_torch()["version"]
 
-from . import reference, self_check
+from . import cuda_graphs, reference, self_check
 from .cells import ClassicGRUCell, LSTMCell, RotGRUCell, RotLSTMCell
 from .info import build_info
 from .layers import LSTM, ClassicGRU, RotGRU, RotLSTM
@@ -32,6 +32,7 @@ __all__ = [
     "RotLSTMCell",
     "__version__",
     "build_info",
+    "cuda_graphs",
     "reference",
     "self_check",
     "trace",
@@ -44,3 +45,4 @@ torch.serialization.add_safe_globals(
 )
 
 self_check.set_up()
+cuda_graphs.set_up()

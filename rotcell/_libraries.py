@@ -14,6 +14,7 @@ from . import _torch_check
 CUDA_LIBRARY = "librotcell_cuda.so"
 #: As librotcell_cuda.so numbers them.
 CUDA_PATHS = ("stepwise", "resident", "cooperative")
+CUDA_OPTIONS = ("", "projection", "change of the state")
 CUDA_PASSES = ("forward", "backward")
 CUDA_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 #: In the order in which it tells them.
@@ -34,13 +35,25 @@ class CudaPathUse(ctypes.Structure):
     """
 
     _fields_ = (
-        *((name, ctypes.c_int) for name in ("device", "cell", "pass_number", "number", "path")),
+        *((name, ctypes.c_int) for name in ("device", "cell", "pass_number", "number")),
+        *((name, ctypes.c_int) for name in ("path", "option")),
         *((name, ctypes.c_int64) for name in ("hidden", "batch", "steps")),
     )
 
 
 #: Takes the use of a path, returns None or the text of an error.
 CudaCheck = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(CudaPathUse))
+#: What torch's products depend on besides their operands, as a number.
+CudaProductSettings = ctypes.CFUNCTYPE(ctypes.c_int64)
+#: Takes the use of the stepwise path, and a function to call with an argument, which returns None
+#: or what went wrong; returns None or the text of an error.
+CudaCapture = ctypes.CFUNCTYPE(
+    ctypes.c_void_p,
+    ctypes.POINTER(CudaPathUse),
+    ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p),
+    ctypes.c_void_p,
+)
+CUDA_GRAPH_STATISTICS = ("graphs", "bytes", "captured", "sequences")
 
 _cpu: ctypes.CDLL | None = None
 _cuda: ctypes.CDLL | None = None
@@ -182,3 +195,20 @@ def set_cuda_check(check: Any) -> None:
 def forget_cuda_checks() -> None:
     """For tests: as if no path had been used."""
     _loaded_cuda().rotcell_cuda_forget_checks()
+
+
+def set_cuda_graphs(settings: Any, capture: Any) -> None:
+    """Make CUDA graphs by these, `CudaProductSettings` and `CudaCapture`; None, both: no graphs."""
+    library = _loaded_cuda()
+    library.rotcell_cuda_set_graphs.restype = None
+    none = ctypes.c_void_p(None)
+    library.rotcell_cuda_set_graphs(*(none if f is None else f for f in (settings, capture)))
+
+
+def cuda_graph_statistics() -> dict[str, int]:
+    """As `CUDA_GRAPH_STATISTICS` names them."""
+    values = (ctypes.c_int64 * len(CUDA_GRAPH_STATISTICS))()
+    library = _loaded_cuda()
+    library.rotcell_cuda_graph_statistics.restype = None
+    library.rotcell_cuda_graph_statistics(values)
+    return dict(zip(CUDA_GRAPH_STATISTICS, values, strict=True))

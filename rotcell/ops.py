@@ -151,7 +151,7 @@ def sequence(
             kept = ops.results(rest, return_cells)
             return (out if padding is None else padding.take(out)), *kept
     except RuntimeError:
-        if not _is_given_up(cell.name, device, tensors[0].dtype):
+        if not _may_be_refused(cell.name, device, tensors[0].dtype):
             raise
     return _by_reference(ops, tensors, batch_sizes, options, padding, changes, return_cells)
 
@@ -266,6 +266,7 @@ def gradients_from_saved(
     angle_gates: str,
     out: Tensor,
     saved: Sequence[Tensor],
+    changes: StateChanges = UNCHANGED,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of x, states and weights by the kernel, from those of output and last states.
 
@@ -276,7 +277,8 @@ def gradients_from_saved(
     options = (reverse, _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates])
     needed = [t is not None for t in tensors]
     saved = _as_saved(cell, saved, states[-1].shape[1], _saved_dtype(x))
-    return _kernel_gradients(ops, grads, tensors, batch_sizes, options, out, saved, needed)
+    changed = changes[: ops.num_changes] if changes is not UNCHANGED else ()
+    return _kernel_gradients(ops, grads, tensors, batch_sizes, options, out, saved, needed, changed)
 
 
 #: Kinds of devices whose kernels save gates and memory of half types in the half type; others save
@@ -325,9 +327,13 @@ def _as_saved(
 _given_up: set[tuple[str, torch.device, torch.dtype]] = set()
 
 
-def give_up(cell: Cell, device: torch.device, dtype: torch.dtype) -> None:
-    """Run this cell on the reference there from now on."""
-    _given_up.add((cell.name, device, dtype))
+#: Those for which some calls are not: the op says which, by an error.
+_partly_given_up: set[tuple[str, torch.device, torch.dtype]] = set()
+
+
+def give_up(cell: Cell, device: torch.device, dtype: torch.dtype, partly: bool = False) -> None:
+    """Run this cell, or the calls that the op refuses, on the reference there from now on."""
+    (_partly_given_up if partly else _given_up).add((cell.name, device, dtype))
 
 
 _gpu_kernels_wanted = True
@@ -356,6 +362,11 @@ def _is_given_up(cell_name: str, device: torch.device, dtype: torch.dtype) -> bo
     if not _gpu_kernels_wanted and device.type == "cuda":
         return True
     return bool(_given_up) and (cell_name, device, dtype) in _given_up
+
+
+def _may_be_refused(cell_name: str, device: torch.device, dtype: torch.dtype) -> bool:
+    partly = (cell_name, device, dtype) in _partly_given_up
+    return partly or _is_given_up(cell_name, device, dtype)
 
 
 def _autocast(tensors: Sequence[Tensor | None], dtype: torch.dtype) -> tuple[Tensor | None, ...]:
@@ -526,7 +537,8 @@ def _register(cell: Cell) -> _Ops:
                 ops, grads, tensors, batch_sizes, ctx.options, out, saved, needed, changes
             )
         except RuntimeError:
-            if torch.compiler.is_compiling() or not _is_given_up(cell.name, out.device, out.dtype):
+            where = cell.name, out.device, out.dtype
+            if torch.compiler.is_compiling() or not _may_be_refused(*where):
                 raise
         with torch.enable_grad():
             found = reference_gradients()

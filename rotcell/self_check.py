@@ -4,7 +4,9 @@ Before a path (resident, cooperative, stepwise) is used for the first time in a 
 a pass and a number type on a device, it computes two short sequences of the size that is asked for,
 and so does the reference in float64 on the same device. A path that is wrong, or fails to launch,
 is switched off for the process with a warning that says what to report; stepwise takes over, and if
-that is wrong too, the reference.
+that is wrong too, the reference. Projections, and changes of the state (resets, recurrent dropout,
+zoneout), which only stepwise does, are checked when a call first has them, and CUDA graphs of that
+path (`rotcell.cuda_graphs`) when the first is made.
 
 It costs some milliseconds, once: `results` tells how many. While a CUDA graph is captured nothing
 is checked, as the host would have to wait; whoever warms up before, as torch advises, has checked.
@@ -31,11 +33,14 @@ from torch import Tensor
 
 from . import _libraries, ops
 from .info import build_info
-from .reference import CELLS, Cell, Gates, Weights
+from .reference import CELLS, UNCHANGED, Cell, Gates, StateChanges, Weights
 
 __all__ = ["PathCheck", "enable", "enabled", "results"]
 
+GRAPH = "stepwise graph"
+
 SWITCH = "ROTCELL_SELF_CHECK"
+GRAPHS = "ROTCELL_CUDA_GRAPHS"
 PATHS = "ROTCELL_CUDA_PATHS"
 REFERENCE = "reference"
 
@@ -43,6 +48,10 @@ REFERENCE = "reference"
 #: may need a good part of it.
 TIME_LIMIT = 60.0
 STEPS, INPUTS = 4, 5
+#: A graph has 16 steps; so it runs twice, and some steps are left.
+GRAPH_STEPS = 35
+#: The first two sequences run without a graph.
+GRAPH_RUNS = 3
 #: Rows beyond these add nothing but time: a resident block carries more than one where there are
 #: more rows than multiprocessors, and the others have tiles of 16.
 ROWS = {"stepwise": 8, "cooperative": 40}
@@ -116,12 +125,12 @@ class _RecordingGates(Gates):
 
 
 class _RecordingCell(Cell):
-    """A cell whose reference keeps what the kernels save for backward."""
+    """A cell whose reference keeps the gates, which the kernels save for backward."""
 
     def __init__(self, cell: Cell) -> None:
         super().__init__(cell.name, replace(cell.recurrence, step=self._record), cell.rotation)
         self._step = cell.recurrence.step
-        self._steps: list[tuple[Tensor, ...]] = []
+        self._steps: list[Tensor] = []
 
     def _record(
         self, gates: Gates, states: Sequence[Tensor], w_hr: Tensor | None
@@ -133,13 +142,23 @@ class _RecordingCell(Cell):
             for gate, meaning in self.recurrence.gates.items()
         } | dict.fromkeys(self.rotation.gates, gates.squash_angles)
         activations = [functions[gate](recording.preactivations[gate]) for gate in self.gates]
-        self._steps.append((torch.cat(activations, dim=-1), *new[1:]))
+        self._steps.append(torch.cat(activations, dim=-1))
         return new
 
-    def saved(self, reverse: bool) -> list[Tensor]:
-        """Gates, and each state but the output, of all tokens."""
-        steps = self._steps[::-1] if reverse else self._steps
-        return [torch.cat(parts).detach() for parts in zip(*steps, strict=True)]
+    def saved(self, reverse: bool) -> Tensor:
+        """The gates of all tokens."""
+        return torch.cat(self._steps[::-1] if reverse else self._steps).detach()
+
+
+@dataclass(frozen=True)
+class SequenceKind:
+    """What a sequence is like that is compared."""
+
+    name: str
+    lengths: Sequence[int]
+    options: tuple[bool, str, str]  # reverse, gates, angle_gates
+    runs: int = 1  # the last of them is compared
+    option: str = ""  # of `_libraries.CUDA_OPTIONS`
 
 
 @dataclass
@@ -150,32 +169,49 @@ class ShortSequence:
     tensors: list[Tensor]  # x, states and weights
     batch_sizes: Tensor | None
     options: tuple[bool, str, str]  # reverse, gates, angle_gates
+    runs: int
+    changes: StateChanges
 
     @classmethod
     def random(
         cls,
         cell: Cell,
         hidden_size: int,
-        lengths: Sequence[int],
-        options: tuple[bool, str, str],
+        kind: SequenceKind,
         device: torch.device,
         dtype: torch.dtype,
     ) -> ShortSequence:
+        """Values of a kind of sequence."""
+        lengths = kind.lengths
         generator = torch.Generator(device).manual_seed(1)
 
         def uniform(bound: float, *shape: int) -> Tensor:
             values = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
             return (2 * bound * values - bound).to(dtype)
 
+        _, projection, state_changes = _libraries.CUDA_OPTIONS
         rows, scale = cell.rows(hidden_size), hidden_size**-0.5
-        states = [uniform(1, len(lengths), s) for s in cell.state_sizes(hidden_size, hidden_size)]
-        weights = [uniform(scale, rows, INPUTS), uniform(scale, rows, hidden_size)]
+        batch, tokens = len(lengths), sum(lengths)
+        outputs = (hidden_size + 1) // 2 if kind.option == projection else hidden_size
+        states = [uniform(1, batch, s) for s in cell.state_sizes(hidden_size, outputs)]
+        weights = [uniform(scale, rows, INPUTS), uniform(scale, rows, outputs)]
         biases = [uniform(scale, rows), uniform(scale, rows)]
-        x = uniform(1, sum(lengths), INPUTS)
+        projections = [uniform(scale, outputs, hidden_size)] if kind.option == projection else []
+        x = uniform(1, tokens, INPUTS)
+        changes = UNCHANGED
+        if kind.option == state_changes:
+            has_memory = len(cell.states) > 1
+            changes = StateChanges(
+                resets=uniform(1, tokens) > 0.4,
+                recurrent_dropout=1 + uniform(1, batch, outputs),
+                zoneout_h=uniform(1, tokens, hidden_size).abs(),
+                zoneout_c=uniform(1, tokens, hidden_size).abs() if has_memory else None,
+            )
         sizes = [sum(length > t for length in lengths) for t in range(max(lengths))]
         same = min(lengths) == max(lengths)
         batch_sizes = None if same else torch.tensor(sizes, device="cpu")
-        return cls(cell, [x, *states, *weights, *biases], batch_sizes, options)
+        tensors = [x, *states, *weights, *biases, *projections]
+        return cls(cell, tensors, batch_sizes, kind.options, kind.runs, changes)
 
     def split(self, tensors: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor], Weights]:
         first = 1 + len(self.cell.states)
@@ -191,8 +227,17 @@ class ShortSequence:
         """Results, what is saved, and gradients, in float64."""
         recorder = _RecordingCell(self.cell)
         leaves = [t.double().requires_grad_(with_gradients) for t in self.tensors]
-        found = recorder.sequence(*self.split(leaves), self.batch_sizes, *self.options)
-        saved = recorder.saved(self.options[0])
+        changes = StateChanges(
+            *(t if t is None or t.dtype == torch.bool else t.double() for t in self.changes)
+        )
+        has_memory = len(self.cell.states) > 1
+        found = recorder.sequence(
+            *self.split(leaves), self.batch_sizes, *self.options, changes, has_memory
+        )
+        saved = [recorder.saved(self.options[0])]
+        if has_memory:  # as the steps left it
+            saved.append(found[-1].detach())
+            found = found[:-1]
         if not with_gradients:
             return list(found), saved, []
         grads = torch.autograd.grad(found, leaves, [g.double() for g in self.grads(found)])
@@ -200,9 +245,14 @@ class ShortSequence:
 
     def by_kernel(self, pass_name: str) -> list[Tensor]:
         """What the kernel makes of the reference's numbers: results and saved, or gradients."""
+        return [self._by_kernel(pass_name) for _ in range(self.runs)][-1]
+
+    def _by_kernel(self, pass_name: str) -> list[Tensor]:
         split = self.split(self.tensors)
         if pass_name == "forward":
-            made = ops.sequence_with_saved(self.cell, *split, self.batch_sizes, *self.options)
+            made = ops.sequence_with_saved(
+                self.cell, *split, self.batch_sizes, *self.options, self.changes
+            )
             assert made is not None  # in no mode that asks for the reference
             return [*made[0], *made[1]]
         results, saved, _ = self.by_reference(with_gradients=False)
@@ -216,6 +266,7 @@ class ShortSequence:
             *self.options,
             results[0].to(dtype),
             [s.to(wide) for s in saved],
+            self.changes,
         )
         return [g for g in grads if g is not None]
 
@@ -227,7 +278,8 @@ class ShortSequence:
             kept = ["gates", *(f"{state} kept" for state in states[1:])]
             names, expected = ["output", *(f"{s}_n" for s in states), *kept], [*results, *saved]
         else:
-            tensors = ["x", *(f"{state}_0" for state in states), *Weights._fields[:4]]
+            weights = Weights._fields[: len(self.tensors) - 1 - len(states)]
+            tensors = ["x", *(f"{state}_0" for state in states), *weights]
             names, expected = [f"gradient of {name}" for name in tensors], grads
         return {
             name: (a.double() - b).abs().max() / b.abs().max().clamp(min=LEAST_SCALE)
@@ -236,13 +288,22 @@ class ShortSequence:
         }
 
 
-def kinds_of_sequences(batch: int) -> list[tuple[str, list[int], tuple[bool, str, str]]]:
-    """A name, the lengths of the rows, and reverse and gate functions of what is compared."""
+def kinds_of_sequences(batch: int, option: str = "") -> list[SequenceKind]:
+    """What is compared of every path, or of an option of the stepwise one."""
     different = sorted((1 + row % STEPS for row in range(batch)), reverse=True)
+    if option:
+        functions = (True, "sigmoid", "hard_sigmoid")
+        return [SequenceKind(f" ({option})", different, functions, option=option)]
     return [
-        ("", [STEPS] * batch, (False, "sigmoid", "sigmoid")),
-        (" (packed, reverse)", different, (True, "hard_sigmoid", "hard_sigmoid")),
+        SequenceKind("", [STEPS] * batch, (False, "sigmoid", "sigmoid")),
+        SequenceKind(" (packed, reverse)", different, (True, "hard_sigmoid", "hard_sigmoid")),
     ]
+
+
+def kinds_by_graph(batch: int) -> list[SequenceKind]:
+    """What is compared of the stepwise path by CUDA graphs."""
+    lengths = [GRAPH_STEPS] * batch
+    return [SequenceKind("", lengths, (True, "sigmoid", "sigmoid"), runs=GRAPH_RUNS)]
 
 
 class _Abandoned(Exception):
@@ -303,8 +364,10 @@ def check_path(
     dtype: torch.dtype,
     hidden_size: int,
     batch: int,
+    option: str = "",
 ) -> PathCheck:
-    """Compare a path with the reference. It must be able to run that size."""
+    """Compare a path, or an option of it, with the reference. It must be able to run that size."""
+    name, path = path, "stepwise" if path == GRAPH else path
     if path == "stepwise":  # its products are torch's; what is left treats all units alike
         hidden_size = min(hidden_size, STEPWISE_UNITS + hidden_size % 2)
     if path in ROWS:
@@ -319,11 +382,13 @@ def check_path(
         for stream in streams:
             torch.cuda.set_stream(stream)
         _libraries.force_cuda_path_of_thread(path)
+        _checking.graph = True
         errors: dict[str, float] = {}
-        for kind, lengths, options in kinds_of_sequences(batch):
-            sequence = ShortSequence.random(cell, hidden_size, lengths, options, device, dtype)
+        kinds = kinds_by_graph(batch) if name == GRAPH else kinds_of_sequences(batch, option)
+        for kind in kinds:
+            sequence = ShortSequence.random(cell, hidden_size, kind, device, dtype)
             found = _as_numbers(sequence.compare(pass_name), attempt)
-            errors |= {name + kind: error for name, error in found.items()}
+            errors |= {tensor + kind.name: error for tensor, error in found.items()}
         return errors
 
     start = time.perf_counter()
@@ -342,7 +407,7 @@ def check_path(
         outcome = "right" if largest <= allowed else "wrong"
     milliseconds = 1e3 * (time.perf_counter() - start)
     return PathCheck(
-        str(device), path, cell.name, pass_name, str(dtype).removeprefix("torch."), hidden_size,
+        str(device), name, cell.name, pass_name, str(dtype).removeprefix("torch."), hidden_size,
         batch, outcome, largest, allowed, what, milliseconds,
     )  # fmt: skip
 
@@ -395,6 +460,14 @@ def driver_version() -> str:
         return "unknown"
 
 
+def _hangs(result: PathCheck, device: torch.device, variable: str) -> str:
+    return (
+        f"{_describe(result)} A kernel that hangs cannot be ended from inside the process: the "
+        f"device may stay busy until the process ends. Start it again with {variable}. "
+        f"{_report(device)}"
+    )
+
+
 def _handle(result: PathCheck, use: _libraries.CudaPathUse, device: torch.device) -> str | None:
     """Switch a path off if need be; the text of an error if the call cannot go on."""
     if result.outcome in ("right", "no memory"):
@@ -403,14 +476,13 @@ def _handle(result: PathCheck, use: _libraries.CudaPathUse, device: torch.device
     cell, dtype = CELLS[result.cell], getattr(torch, result.dtype)
     instead = "The stepwise path does its work"
     if result.path == "stepwise":
-        ops.give_up(cell, device, dtype)
-        instead = "The reference code does its work, slowly"
+        option = _libraries.CUDA_OPTIONS[use.option]
+        ops.give_up(cell, device, dtype, partly=bool(option))
+        work = f"the work of calls with a {option}" if option else "its work"
+        instead = f"The reference code does {work}, slowly"
     if result.outcome == "hangs":
-        return (
-            f"{_describe(result)} A kernel that hangs cannot be ended from inside the process: "
-            f"the device may stay busy until the process ends. Start it again with {PATHS}="
-            f"{'reference' if result.path == 'stepwise' else 'stepwise'}. {_report(device)}"
-        )
+        paths = "reference" if result.path == "stepwise" else "stepwise"
+        return _hangs(result, device, f"{PATHS}={paths}")
     warnings.warn(
         f"{_describe(result)} {instead} for the rest of this process. {_report(device)}",
         RuntimeWarning,
@@ -419,15 +491,44 @@ def _handle(result: PathCheck, use: _libraries.CudaPathUse, device: torch.device
     return None
 
 
-def _check_use(use: _libraries.CudaPathUse, device: torch.device) -> str | None:
+def _check_of(use: _libraries.CudaPathUse, device: torch.device, path: str) -> PathCheck:
     cell = list(CELLS.values())[use.cell]
-    path = _libraries.CUDA_PATHS[use.path]
     pass_name = _libraries.CUDA_PASSES[use.pass_number]
     dtype = _libraries.CUDA_TYPES[use.number]
+    option = _libraries.CUDA_OPTIONS[use.option]
+    return check_path(device, path, cell, pass_name, dtype, use.hidden, use.batch, option)
+
+
+def _check_use(use: _libraries.CudaPathUse, device: torch.device) -> str | None:
     with _lock:
-        result = check_path(device, path, cell, pass_name, dtype, use.hidden, use.batch)
+        result = _check_of(use, device, _libraries.CUDA_PATHS[use.path])
         _results.append(result)
         return _handle(result, use, device)
+
+
+_graphs_checked: dict[tuple[int, int, int, int], str | None] = {}
+_graph_lock = threading.Lock()
+#: Of a thread that checks: what it captures is what is checked.
+_checking = threading.local()
+
+
+def check_graph(use: _libraries.CudaPathUse, device: torch.device) -> str | None:
+    """What is wrong with CUDA graphs for this cell, pass and type, if anything is.
+
+    Compared with the reference the first time, if the self-check is on.
+    """
+    if not _enabled or getattr(_checking, "graph", False):
+        return None
+    key = (use.device, use.cell, use.pass_number, use.number)
+    with _graph_lock:
+        if key not in _graphs_checked:
+            result = _check_of(use, device, GRAPH)
+            _results.append(result)
+            if result.outcome == "hangs":
+                raise RuntimeError(_hangs(result, device, f"{GRAPHS}=0"))
+            fine = result.outcome in ("right", "no memory")
+            _graphs_checked[key] = None if fine else f"{_describe(result)} {_report(device)}"
+        return _graphs_checked[key]
 
 
 def _make_callback(device_of: Callable[[int], torch.device]) -> Any:

@@ -98,7 +98,8 @@ struct StageForward {
   ResultIs result_is;
   StateChanges changes = {};              // of the last stage: zoneout
   Shares zoneout_h = {}, zoneout_c = {};  // if so; no projection
-  const void* preactivations_t;           // T [R, G]: what x, biases and the products so far give
+  const void* preactivations_t;           // T [R, G]: what x and the biases give
+  const void* products;                   // T [B, G]: what the products so far add to it
   const void*
       h;         // T [B, H]: the old output, as the stage sees it; if the cell reads it, or zoneout
   void* c;       // A [B, H]: the running memory, if the cell has one; new after the last stage
@@ -138,7 +139,9 @@ struct StageBackward {
                        // reads its output, or zoneout); becomes that of h before
   void* grad_c;        // A [B, H]: of c, becomes that of c before
   void* grad_gates_t;  // T [R, G]: the stage's gates are written
-  void* result_t;      // T [R, H] out, if wanted again
+  Again gates_again = Again::kNo;
+  void* grad_gates = nullptr;  // T [B, G]: the same, if wanted again
+  void* result_t;              // T [R, H] out, if wanted again
 };
 
 void stage(CellIndex, Number, const StageForward&, Stream);

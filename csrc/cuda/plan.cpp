@@ -167,9 +167,35 @@ SharedLayout<TensorMatrix> tensor_layout(const Request& request, int units_per_b
                        staged_bytes);
 }
 
+namespace {
+
+// A graph spares launches. Where a step's products take longer than launching them, there is
+// nothing to spare: see docs/cuda.md.
+bool graph_pays(const Request& request, const DeviceProperties& device) {
+  constexpr int64_t kClocks = 5120;            // about 3 microseconds
+  constexpr int64_t kWeightBytes = 160 << 10;  // of a multiprocessor: at most as long
+  if (request.projection || request.steps < Tiles::kGraphSteps || request.hidden == 0 ||
+      request.batch == 0) {
+    return false;
+  }
+  const CellDescription& cell = kCells[request.cell];
+  // Multiplications of a multiprocessor in a clock. Tensor cores have at least eight times as many.
+  const bool few = device.compute_capability == 75 || device.compute_capability == 80;
+  int64_t a_clock = few ? 64 : 128;
+  if (has_tensor_cores(request.number, device)) a_clock *= 8;
+  const int64_t weights = cell.rows(request.hidden) * request.hidden;
+  return request.batch * weights <= kClocks * a_clock * device.multiprocessors &&
+         weights * storage_bytes(request.number) <= kWeightBytes * device.multiprocessors;
+}
+
+}  // namespace
+
 std::optional<Plan> plan_path(Path path, const Request& request, const DeviceProperties& device) {
   const CellDescription& cell = kCells[request.cell];
-  if (path == Path::kStepwise) return Plan{.path = Path::kStepwise};
+  if (path == Path::kStepwise) {
+    return Plan{.path = Path::kStepwise,
+                .graph_steps = graph_pays(request, device) ? Tiles::kGraphSteps : 0};
+  }
   if (request.projection || request.hidden == 0 || request.hidden > kLargestOnChip) return {};
   if (path == Path::kResident) {
     return cell.resident ? plan_resident(request, device) : std::nullopt;

@@ -26,6 +26,7 @@ struct Request {
 
 struct Plan {
   Path path;
+  int graph_steps = 0;  // stepwise: as many steps are a CUDA graph, where that should pay; else 0
   // What follows is of the resident and the cooperative path.
   int rows_per_block = 0;   // resident: rows of the batch
   int units_per_block = 0;  // cooperative

@@ -45,6 +45,7 @@ struct Tiles {
   // Threads that bring a row of a tile: 256 bytes of it at a time.
   static constexpr int kThreadsOfRow = kCooperativeThreads / kCooperativeRows;
   static constexpr int kStepThreads = 128;  // of a block of a stepwise kernel
+  static constexpr int kGraphSteps = 16;    // of a CUDA graph of the stepwise path
   static constexpr int kTensorSide = 16;    // of a tensor core's tile
   static constexpr int kTensorGroup = 4;    // tiles of a warp multiplied without asking in between
 

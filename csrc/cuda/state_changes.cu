@@ -1,8 +1,8 @@
 // Resets and recurrent dropout: a thread for each row and place in it. Cells are all alike here.
 #include "cuda/device_math.h"
-#include "cuda/kernels.h"
 #include "cuda/launchers.h"
 #include "cuda/shapes.h"
+#include "cuda/stepwise.h"
 
 namespace rotcell::cuda {
 namespace {
@@ -31,7 +31,7 @@ Grid grid_for(const Params& p) {
 }
 
 template <class T>
-ROTCELL_GLOBAL void enter_step(EnterStep p) {
+ROTCELL_DEVICE void run_step(const EnterStep& p) {
   using A = Compute<T>;
   const Place place(Place::width(p.outputs, p.hidden, p.has_memory));
   if (place.row >= p.rows) return;
@@ -51,7 +51,7 @@ ROTCELL_GLOBAL void enter_step(EnterStep p) {
 }
 
 template <class T>
-ROTCELL_GLOBAL void leave_step(LeaveStep p) {
+ROTCELL_DEVICE void run_step(const LeaveStep& p) {
   using A = Compute<T>;
   const Place place(Place::width(p.outputs, p.hidden, p.has_memory));
   if (place.row >= p.rows) return;
@@ -71,18 +71,47 @@ ROTCELL_GLOBAL void leave_step(LeaveStep p) {
   }
 }
 
+template <class T, class Params>
+ROTCELL_GLOBAL void step_now(Params p) {
+  run_step<T>(p);
+}
+
+template <class T>
+ROTCELL_GLOBAL void enter_later(Ahead<StepwiseForward> p) {
+  run_step<T>(entry_of(*p.sequence, step_ahead(*p.sequence, p.ahead)));
+}
+
+template <class T>
+ROTCELL_GLOBAL void leave_later(Ahead<StepwiseBackward> p) {
+  run_step<T>(exit_of(*p.sequence, step_ahead(*p.sequence, p.ahead)));
+}
+
+// Launches kernel<T>, given as kernels(TypeTag<T>).
+template <class Params, class Kernels>
+void launch_step(const char* name, Number number, const Params& p, Stream stream, Kernels kernels) {
+  with_storage_type(number, [&](auto tag) { launch(name, kernels(tag), grid_for(p), stream, p); });
+}
+
 }  // namespace
 
 void enter(Number number, const EnterStep& p, Stream stream) {
-  with_storage_type(number, [&](auto tag) {
-    launch("enter_step", enter_step<typename decltype(tag)::Type>, grid_for(p), stream, p);
-  });
+  launch_step("enter_step", number, p, stream,
+              [](auto tag) { return step_now<typename decltype(tag)::Type, EnterStep>; });
 }
 
 void leave(Number number, const LeaveStep& p, Stream stream) {
-  with_storage_type(number, [&](auto tag) {
-    launch("leave_step", leave_step<typename decltype(tag)::Type>, grid_for(p), stream, p);
-  });
+  launch_step("leave_step", number, p, stream,
+              [](auto tag) { return step_now<typename decltype(tag)::Type, LeaveStep>; });
+}
+
+void enter_ahead(Number number, const Ahead<StepwiseForward>& p, Stream stream) {
+  launch_step("enter_step_ahead", number, p, stream,
+              [](auto tag) { return enter_later<typename decltype(tag)::Type>; });
+}
+
+void leave_ahead(Number number, const Ahead<StepwiseBackward>& p, Stream stream) {
+  launch_step("leave_step_ahead", number, p, stream,
+              [](auto tag) { return leave_later<typename decltype(tag)::Type>; });
 }
 
 }  // namespace rotcell::cuda

@@ -1,8 +1,8 @@
 // One stage of one step of any cell, when torch has made the products: a thread for each row and
 // pair of units.
 #include "cuda/cell_io.h"
-#include "cuda/kernels.h"
 #include "cuda/launchers.h"
+#include "cuda/stepwise.h"
 
 namespace rotcell::cuda {
 namespace {
@@ -38,7 +38,7 @@ struct Mixture {
 };
 
 template <class Cell, int S, class T>
-ROTCELL_GLOBAL void stage_forward(StageForward p) {
+ROTCELL_DEVICE void run_stage(const StageForward& p) {
   using A = Compute<T>;
   using Math = DeviceMath<A>;
   int64_t row;
@@ -47,9 +47,11 @@ ROTCELL_GLOBAL void stage_forward(StageForward p) {
   const int64_t gate_rows = CellRows<Cell>::count(p.hidden), at = row * p.hidden;
   const bool keep = p.keep == Keep::kForBackward, keep_cells = p.keep != Keep::kNothing;
   const T* preactivations = static_cast<const T*>(p.preactivations_t) + row * gate_rows;
+  const T* products = static_cast<const T*>(p.products) + row * gate_rows;
   Gates<Cell, A> gates{};
-  StageGates<Cell, A, S>::read(units, MissingAngle::kPreactivation, gates,
-                               [&](int64_t i) { return to_compute(preactivations[i]); });
+  StageGates<Cell, A, S>::read(units, MissingAngle::kPreactivation, gates, [&](int64_t i) {
+    return to_compute(preactivations[i]) + to_compute(products[i]);
+  });
   activate<Cell, S>(p.functions, gates);
   Pair<A> h_before{A(0), A(0)}, c{A(0), A(0)};
   if constexpr (Cell::kReadsOutput) h_before = load_pair(units, static_cast<const T*>(p.h) + at);
@@ -78,7 +80,7 @@ ROTCELL_GLOBAL void stage_forward(StageForward p) {
 }
 
 template <class Cell, int S, class T>
-ROTCELL_GLOBAL void stage_backward(StageBackward p) {
+ROTCELL_DEVICE void run_stage(const StageBackward& p) {
   using A = Compute<T>;
   using Math = DeviceMath<A>;
   int64_t row;
@@ -145,29 +147,57 @@ ROTCELL_GLOBAL void stage_backward(StageBackward p) {
   if (masked) dh_before = dh_before * mask;
   if constexpr (Cell::kHasMemory) store_pair(units, grad_c, dc + dc_past);
   if (has_direct) store_pair(units, grad_direct, dh_before + dh_past);
-  T* grad_gates = static_cast<T*>(p.grad_gates_t) + row * gate_rows;
-  StageGates<Cell, A, S>::write(units, grads,
-                                [&](int64_t i, A value) { grad_gates[i] = to_storage<T>(value); });
+  const auto write_gates = [&](void* rows) {
+    T* to = static_cast<T*>(rows) + row * gate_rows;
+    StageGates<Cell, A, S>::write(units, grads,
+                                  [&](int64_t i, A value) { to[i] = to_storage<T>(value); });
+  };
+  write_gates(p.grad_gates_t);
+  if (p.gates_again == Again::kYes) write_gates(p.grad_gates);
   if (p.result_again == Again::kYes) {
     store_pair(units, static_cast<T*>(p.result_t) + at,
                Cell::template result<Math>(Stage<S>{}, gates, state.h_before, state.c));
   }
 }
 
-constexpr const char* kForwardNames[] = {"stage0_forward", "stage1_forward"};
-constexpr const char* kBackwardNames[] = {"stage0_backward", "stage1_backward"};
-static_assert(std::size(kForwardNames) >= kMostStages && std::size(kBackwardNames) >= kMostStages);
+template <class Cell, int S, class T, class Params>
+ROTCELL_GLOBAL void stage_now(Params p) {
+  run_stage<Cell, S, T>(p);
+}
+
+template <class Cell, int S, class T, class Sequence>
+ROTCELL_GLOBAL void stage_later(Ahead<Sequence> p) {
+  const Sequence& s = *p.sequence;
+  run_stage<Cell, S, T>(stage_of(s, S, step_ahead(s, p.ahead)));
+}
+
+template <class Sequence>
+struct Placement {
+  Sequence sequence;
+  Sequence* there;
+};
+
+template <class Sequence>
+ROTCELL_GLOBAL void place_sequence(Placement<Sequence> p) {
+  if (threadIdx.x == 0) *p.there = p.sequence;
+}
+
+using StageNames = const char* const[kMostStages];
+constexpr StageNames kForwardNames = {"stage0_forward", "stage1_forward"};
+constexpr StageNames kBackwardNames = {"stage0_backward", "stage1_backward"};
+constexpr StageNames kForwardAheadNames = {"stage0_forward_ahead", "stage1_forward_ahead"};
+constexpr StageNames kBackwardAheadNames = {"stage0_backward_ahead", "stage1_backward_ahead"};
 
 // Launches kernel<Cell, S, T>, given as kernels(TypeTag<Cell>, Stage<S>, TypeTag<T>).
 template <class Params, class Kernels>
-void launch_stage(const char* const* names, CellIndex index, Number number, const Params& p,
-                  Stream stream, Kernels kernels) {
+void launch_stage(const StageNames& names, CellIndex index, Number number, int wanted,
+                  const Params& p, Stream stream, Kernels kernels) {
   with_cell(index, [&](auto cell) {
     using Cell = typename decltype(cell)::Type;
     with_storage_type(number, [&](auto tag) {
       for_stages<Cell>([&](auto stage) {
         constexpr int S = decltype(stage)::value;
-        if (S == p.stage) {
+        if (S == wanted) {
           launch({Cell::kName, names[S]}, kernels(cell, stage, tag), stage_grid(p.rows, p.hidden),
                  stream, p);
         }
@@ -176,20 +206,54 @@ void launch_stage(const char* const* names, CellIndex index, Number number, cons
   });
 }
 
-}  // namespace
-
-void stage(CellIndex cell, Number number, const StageForward& p, Stream stream) {
-  launch_stage(kForwardNames, cell, number, p, stream, [](auto of_cell, auto of_stage, auto tag) {
-    return stage_forward<typename decltype(of_cell)::Type, decltype(of_stage)::value,
-                         typename decltype(tag)::Type>;
+template <class Params>
+void launch_now(const StageNames& names, CellIndex cell, Number number, const Params& p,
+                Stream stream) {
+  launch_stage(names, cell, number, p.stage, p, stream, [](auto of_cell, auto of_stage, auto tag) {
+    return stage_now<typename decltype(of_cell)::Type, decltype(of_stage)::value,
+                     typename decltype(tag)::Type, Params>;
   });
 }
 
-void stage(CellIndex cell, Number number, const StageBackward& p, Stream stream) {
-  launch_stage(kBackwardNames, cell, number, p, stream, [](auto of_cell, auto of_stage, auto tag) {
-    return stage_backward<typename decltype(of_cell)::Type, decltype(of_stage)::value,
-                          typename decltype(tag)::Type>;
+template <class Sequence>
+void launch_ahead(const StageNames& names, CellIndex cell, Number number, int stage,
+                  const Ahead<Sequence>& p, Stream stream) {
+  launch_stage(names, cell, number, stage, p, stream, [](auto of_cell, auto of_stage, auto tag) {
+    return stage_later<typename decltype(of_cell)::Type, decltype(of_stage)::value,
+                       typename decltype(tag)::Type, Sequence>;
   });
+}
+
+template <class Sequence>
+void launch_placement(const Sequence& sequence, Sequence* there, Stream stream) {
+  const Grid one_thread{1, 1, 0};
+  launch("place_sequence", place_sequence<Sequence>, one_thread, stream,
+         Placement<Sequence>{sequence, there});
+}
+
+}  // namespace
+
+void stage(CellIndex cell, Number number, const StageForward& p, Stream stream) {
+  launch_now(kForwardNames, cell, number, p, stream);
+}
+void stage(CellIndex cell, Number number, const StageBackward& p, Stream stream) {
+  launch_now(kBackwardNames, cell, number, p, stream);
+}
+
+void stage_ahead(CellIndex cell, Number number, int stage, const Ahead<StepwiseForward>& p,
+                 Stream stream) {
+  launch_ahead(kForwardAheadNames, cell, number, stage, p, stream);
+}
+void stage_ahead(CellIndex cell, Number number, int stage, const Ahead<StepwiseBackward>& p,
+                 Stream stream) {
+  launch_ahead(kBackwardAheadNames, cell, number, stage, p, stream);
+}
+
+void place(const StepwiseForward& sequence, StepwiseForward* there, Stream stream) {
+  launch_placement(sequence, there, stream);
+}
+void place(const StepwiseBackward& sequence, StepwiseBackward* there, Stream stream) {
+  launch_placement(sequence, there, stream);
 }
 
 }  // namespace rotcell::cuda

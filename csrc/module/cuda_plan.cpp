@@ -77,6 +77,7 @@ py::object cuda_plan(const std::string& cell, const std::string& pass, int64_t h
   if (!plan) return py::none();
   py::dict result;
   result["path"] = cuda::path_name(plan->path);
+  result["graph_steps"] = plan->graph_steps;
   result["rows_per_block"] = plan->rows_per_block;
   result["units_per_block"] = plan->units_per_block;
   result["tile_groups"] = plan->tile_groups;

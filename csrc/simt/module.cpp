@@ -13,26 +13,91 @@
 #include "ops/cuda/current_device.h"
 #include "ops/cuda/ops.h"
 #include "ops/cuda/path.h"
+#include "ops/cuda/stream_graph.h"
 #include "ops/registration.h"
 #include "simt/control.h"
 #include "simt/planted.h"
+#include "simt/recording.h"
 
 namespace rotcell::ops::gpu {
 namespace {
 
 std::atomic<bool> pretend_capture{false};
+std::atomic<bool> no_graphs{false};
+thread_local cuda::Stream stream_of_thread = nullptr;
+
+// A matrix at an address, as a graph knows it.
+struct Matrix {
+  void* data;
+  int64_t sizes[2], strides[2];
+  DType dtype;
+
+  explicit Matrix(const Tensor& tensor)
+      : data(tensor.raw_data()),
+        sizes{tensor.size(0), tensor.size(1)},
+        strides{tensor.stride(0), tensor.stride(1)},
+        dtype(tensor.dtype()) {}
+
+  Tensor tensor() const {
+    const Device device = cpu_device();
+    AtenTensorHandle handle;
+    ROTCELL_SHIM(aoti_torch_create_tensor_from_blob, data, 2, sizes, strides, 0, dtype, device.type,
+                 device.index, &handle);
+    return Tensor(handle);
+  }
+};
 
 }  // namespace
 
 DeviceScope::DeviceScope(Device) : guard_(nullptr) {}
 DeviceScope::~DeviceScope() = default;
 
-// The executor is done when a launch returns, so one stream is as good as any.
-cuda::Stream current_stream(Device) { return nullptr; }
-bool is_capturing(cuda::Stream) { return pretend_capture.load(); }
+// The executor is done when a launch returns, so one stream is as good as any, and nobody has to
+// wait for another. But one of them may be captured.
+cuda::Stream current_stream(Device) { return stream_of_thread; }
+bool is_capturing(cuda::Stream stream) {
+  return pretend_capture.load() || simt::is_recording(stream);
+}
+
+cuda::Stream make_stream() { return reinterpret_cast<cuda::Stream>(new char); }
+
+StreamScope::StreamScope(Device, cuda::Stream stream) : guard_(stream_of_thread) {
+  stream_of_thread = stream;
+}
+StreamScope::~StreamScope() { stream_of_thread = static_cast<cuda::Stream>(guard_); }
+
+Event::Event() : event_(nullptr) {}
+void Event::record(cuda::Stream) {}
+void Event::hold_back(cuda::Stream) const {}
+
+StreamGraph::StreamGraph(cuda::Stream stream, const std::function<void()>& body) {
+  if (no_graphs.load()) fail("CUDA capture failed: a planted fault");
+  simt::begin_recording(stream);
+  try {
+    body();
+  } catch (...) {
+    simt::end_recording(stream);
+    throw;
+  }
+  graph_ = new simt::Recording(simt::end_recording(stream));
+}
+StreamGraph::~StreamGraph() { delete static_cast<simt::Recording*>(graph_); }
+void StreamGraph::launch(cuda::Stream stream) const {
+  for (const auto& work : *static_cast<const simt::Recording*>(graph_)) {
+    simt::run_in_order(stream, work);
+  }
+}
+
+void step_product(const Tensor& out, const Tensor& a, const Tensor& b) {
+  if (!simt::is_recording(stream_of_thread)) return mm_out(out, a, b);
+  simt::run_in_order(stream_of_thread, [to = Matrix(out), left = Matrix(a), right = Matrix(b)] {
+    mm_out(to.tensor(), left.tensor(), right.tensor());
+  });
+}
 
 // Whoever reads what nobody wrote gets NaN.
 Tensor empty(Sizes sizes, DType dtype, Device device) {
+  check(!simt::is_recording(stream_of_thread), "memory is allocated while a graph is captured");
   Tensor tensor = Tensor::empty(sizes, dtype, device);
   tensor.fill_(std::numeric_limits<double>::quiet_NaN());
   return tensor;
@@ -53,6 +118,7 @@ namespace {
 namespace py = pybind11;
 namespace gpu = rotcell::ops::gpu;
 namespace ops = rotcell::ops;
+namespace cuda = rotcell::cuda;
 namespace simt = rotcell::simt;
 
 // While it lives, the ops on CPU tensors are the CUDA ones.
@@ -132,6 +198,17 @@ PYBIND11_MODULE(_simt, m) {
   m.def(
       "pretend_capture", [](bool capturing) { gpu::pretend_capture.store(capturing); },
       py::arg("capturing"), "Whether the ops are told that their work goes into a CUDA graph.");
+  m.def(
+      "refuse_graphs", [](bool refuse) { gpu::no_graphs.store(refuse); }, py::arg("refuse"),
+      "Whether the capture of a stream fails.");
+  m.def(
+      "record",
+      [](const py::function& body) {
+        const cuda::Stream stream = gpu::make_stream();
+        const gpu::StreamScope scope(ops::cpu_device(), stream);
+        const gpu::StreamGraph graph(stream, [&] { body(); });
+      },
+      py::arg("body"), "Calls it while its stream is captured, and forgets the graph.");
   m.def("plant_fault", plant_fault, py::arg("kernel"), py::arg("fault"),
         "Launches of kernels whose names begin so have this fault, until remove_faults.");
   m.def("remove_faults", simt::remove_faults);

@@ -9,6 +9,7 @@
 #include "simt/half.h"
 #include "simt/intrinsics.h"
 #include "simt/launch.h"
+#include "simt/recording.h"
 #include "simt/tensor_cores.h"
 
 #define ROTCELL_GLOBAL
@@ -33,15 +34,16 @@ void launch_as(simt::Kind kind, const KernelName& name, void (*kernel)(Params), 
 }
 
 template <class Params>
-void launch(const KernelName& name, void (*kernel)(Params), const Grid& grid, Stream,
+void launch(const KernelName& name, void (*kernel)(Params), const Grid& grid, Stream stream,
             const Params& params) {
-  launch_as(simt::Kind::ordinary, name, kernel, grid, params);
+  simt::run_in_order(stream, [=] { launch_as(simt::Kind::ordinary, name, kernel, grid, params); });
 }
 
 template <class Params>
-void launch_cooperative(const KernelName& name, void (*kernel)(Params), const Grid& grid, Stream,
-                        const Params& params) {
-  launch_as(simt::Kind::cooperative, name, kernel, grid, params);
+void launch_cooperative(const KernelName& name, void (*kernel)(Params), const Grid& grid,
+                        Stream stream, const Params& params) {
+  simt::run_in_order(stream,
+                     [=] { launch_as(simt::Kind::cooperative, name, kernel, grid, params); });
 }
 
 template <class Params>

@@ -5,8 +5,8 @@
 #include <stdexcept>
 
 #include "cuda/cell_io.h"
-#include "cuda/kernels.h"
 #include "cuda/launchers.h"
+#include "cuda/stepwise.h"
 #include "tests/cpu_sequences.h"
 
 namespace rotcell::tests {
@@ -56,14 +56,14 @@ std::vector<T> unwritten(int64_t count) {
   return std::vector<T>(count, cuda::to_storage<T>(NAN));
 }
 
-// c = a b, or a b^T, or added to c: what torch's products do between the stepwise kernels. a is
+// c = a b, or a b^T: what torch's products do between the stepwise kernels. a is
 // [rows, depth], rows of a, b and c lie so many elements apart.
 template <class T>
 void product(int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_stride, const T* b,
-             int64_t b_stride, bool transposed, T* c, int64_t c_stride, bool add) {
+             int64_t b_stride, bool transposed, T* c, int64_t c_stride) {
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < columns; ++j) {
-      cuda::Compute<T> sum = add ? cuda::to_compute(c[i * c_stride + j]) : 0;
+      cuda::Compute<T> sum = 0;
       for (int64_t k = 0; k < depth; ++k) {
         sum += cuda::to_compute(a[i * a_stride + k]) *
                cuda::to_compute(transposed ? b[j * b_stride + k] : b[k * b_stride + j]);
@@ -197,35 +197,69 @@ class CudaCell {
                                                         .signals = signals.data()});
   }
 
+  // What both directions of the stepwise path have in common.
+  void describe(cuda::StepwiseSequence& s) const {
+    s = {.steps = sequence_.steps,
+         .first = 0,
+         .hidden = int(H),
+         .outputs = int(H),
+         .gate_rows = G,
+         .number_bytes = sizeof(T),
+         .compute_bytes = sizeof(A),
+         .last_stage = description_.stages - 1,
+         .has_memory = description_.has_memory,
+         .functions = shape_.functions,
+         .changes = {},
+         .resets = nullptr,
+         .dropout = nullptr,
+         .zoneout_h = {},
+         .zoneout_c = {},
+         .h0 = h0.data()};
+  }
+
+  // Every second step of sequences that can be part of a graph is launched as in one.
+  template <class Described>
+  void launch_stage(const Described& s, const Described& placed, int stage, int64_t position,
+                    int64_t ahead) const {
+    if (shape_.packed || position % 2 == 0) {
+      const Step step = step_at(sequence_.steps, position);
+      cuda::stage(cell_, NumberOf<T>::kNumber, stage_of(s, stage, step), nullptr);
+      return;
+    }
+    cuda::stage_ahead(cell_, NumberOf<T>::kNumber, stage,
+                      cuda::Ahead<Described>{.sequence = &placed,
+                                             .ahead = static_cast<int>(ahead),
+                                             .rows = B,
+                                             .hidden = int(H),
+                                             .outputs = int(H),
+                                             .has_memory = description_.has_memory},
+                      nullptr);
+  }
+
   void forward_stepwise(Kept& kept, cuda::Keep keep, std::vector<T>& operands) {
     const bool keeps = keep == cuda::Keep::kForBackward;
-    const int last = description_.stages - 1;
-    std::vector<T> preactivations = from_input;
+    std::vector<T> products = unwritten<T>(B * G);
     kept.h_n = h0;
+    cuda::StepwiseForward s{}, placed{};
+    describe(s);
+    s.keep = keep;
+    s.result_is = cuda::ResultIs::kOutput;
+    s.from_input = from_input.data();
+    s.out = kept.out.data();
+    s.gates = keeps ? kept.gates.data() : nullptr;
+    s.cells = keeps && C > 0 ? kept.cells.data() : nullptr;
+    s.h = s.seen = s.result = kept.h_n.data();
+    s.c = kept.c.data();
+    s.products = products.data();
+    s.operands = operands.data();
+    cuda::place(s, &placed, nullptr);
     for (int64_t position = 0; position < shape_.steps; ++position) {
       const Step step = step_at(sequence_.steps, position);
-      T* row = preactivations.data() + step.token * G;
-      for (int stage = 0; stage <= last; ++stage) {
+      for (int stage = 0; stage <= s.last_stage; ++stage) {
         const Product weights = product_of(stage);
         product(step.rows, weights.rows, H, stage == 0 ? kept.h_n.data() : operands.data(), H,
-                weights.weights.data(), H, true, row + weights.first, G, true);
-        cuda::stage(
-            cell_, NumberOf<T>::kNumber,
-            cuda::StageForward{
-                .stage = stage,
-                .rows = step.rows,
-                .hidden = int(H),
-                .functions = shape_.functions,
-                .keep = keep,
-                .result_is = stage == last ? cuda::ResultIs::kOutput : cuda::ResultIs::kOperand,
-                .preactivations_t = row,
-                .h = kept.h_n.data(),
-                .c = kept.c.data(),
-                .result = stage == last ? kept.h_n.data() : operands.data(),
-                .out_t = kept.out.data() + step.token * H,
-                .gates_t = keeps ? kept.gates.data() + step.token * G : nullptr,
-                .cells_t = keeps ? kept.cells.data() + step.token * C : nullptr},
-            nullptr);
+                weights.weights.data(), H, true, products.data() + weights.first, G);
+        launch_stage(s, placed, stage, position, position);
       }
     }
   }
@@ -260,40 +294,37 @@ class CudaCell {
   void backward_stepwise(const Kept& kept, const std::vector<T>& grad_out, std::vector<A>& grad_h,
                          std::vector<A>& grad_c, std::vector<T>& grad_gates,
                          std::vector<T>& operands) {
-    const int last = description_.stages - 1;
     std::vector<T> through = converted<T>(doubles(grad_h)), grad_operands(B * O);
+    std::vector<T> gates_of_step = unwritten<T>(B * G);
     std::vector<A> direct(description_.reads_output ? B * H : 0, A(0));
+    cuda::StepwiseBackward s{}, placed{};
+    describe(s);
+    s.first = shape_.steps - 1;
+    s.output_gradient = cuda::OutputGradient::kGiven;
+    s.operands_again = O > 0 ? cuda::Again::kYes : cuda::Again::kNo;
+    s.has_direct = description_.reads_output;
+    s.gates = kept.gates.data();
+    s.cells = C > 0 ? kept.cells.data() : nullptr;
+    s.out = kept.out.data();
+    s.grad_out = grad_out.data();
+    s.grad_gates = grad_gates.data();
+    s.operands = operands.data();
+    s.c0 = c0.data();
+    s.grad_h = s.grad_result = through.data();
+    s.grad_c = grad_c.data();
+    s.grad_direct = direct.data();
+    s.grad_operands = grad_operands.data();
+    s.gates_again = cuda::Again::kYes;
+    s.grad_gates_of_step = gates_of_step.data();
+    cuda::place(s, &placed, nullptr);
     for (int64_t position = shape_.steps - 1; position >= 0; --position) {
       const Step step = step_at(sequence_.steps, position);
-      T* grad_row = grad_gates.data() + step.token * G;
-      for (int stage = last; stage >= 0; --stage) {
-        const bool is_last = stage == last;
-        cuda::stage(
-            cell_, NumberOf<T>::kNumber,
-            cuda::StageBackward{.stage = stage,
-                                .rows = step.rows,
-                                .carried = step.carried,
-                                .hidden = int(H),
-                                .functions = shape_.functions,
-                                .output_gradient = is_last ? cuda::OutputGradient::kGiven
-                                                           : cuda::OutputGradient::kZero,
-                                .result_again = is_last ? cuda::Again::kNo : cuda::Again::kYes,
-                                .gates_t = kept.gates.data() + step.token * G,
-                                .cells_t = kept.cells.data() + step.token * C,
-                                .cells_before = kept.cells.data() + step.token_before * C,
-                                .c0 = c0.data(),
-                                .out_before = kept.out.data() + step.token_before * H,
-                                .h0 = h0.data(),
-                                .grad_out_t = grad_out.data() + step.token * H,
-                                .grad_result = is_last ? through.data() : grad_operands.data(),
-                                .grad_direct = direct.data(),
-                                .grad_c = grad_c.data(),
-                                .grad_gates_t = grad_row,
-                                .result_t = operands.data() + step.token * O},
-            nullptr);
+      for (int stage = s.last_stage; stage >= 0; --stage) {
+        launch_stage(s, placed, stage, position, s.first - position);
         const Product weights = product_of(stage);
-        product(step.rows, H, weights.rows, grad_row + weights.first, G, weights.weights.data(), H,
-                false, stage == 0 ? through.data() : grad_operands.data(), H, false);
+        product(step.rows, H, weights.rows, gates_of_step.data() + weights.first, G,
+                weights.weights.data(), H, false,
+                stage == 0 ? through.data() : grad_operands.data(), H);
       }
     }
     for (int64_t i = 0; i < B * H; ++i) grad_h[i] = cuda::to_compute(through[i]);

@@ -31,6 +31,7 @@ int run_all() {
   test_scheduling();
   test_misuse();
   test_numbers();
+  test_captures();
   std::printf("%d passed, %d failed\n", passed, failed);
   return failed == 0 ? 0 : 1;
 }

@@ -14,9 +14,11 @@ import torch
 from helpers import GRU, KINDS, LSTM, assert_all_near
 from kernel_cases import Case, run
 from machines import KNOWN, POSES
+from test_state_changes import draw
 
 import rotcell
 from rotcell import _C, _libraries, ops, self_check
+from rotcell.reference import UNCHANGED, StateChanges
 
 TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 #: Hidden sizes that go to each path on the device of `pose`.
@@ -43,6 +45,7 @@ def checked(executor, monkeypatch):
     monkeypatch.setattr(_libraries, "_cuda", ctypes.CDLL(executor.module.__file__))
     monkeypatch.setattr(self_check, "_results", [])
     monkeypatch.setattr(ops, "_given_up", set())
+    monkeypatch.setattr(ops, "_partly_given_up", set())
     callback = self_check._make_callback(lambda index: torch.device("cpu"))
     _libraries.forget_cuda_checks()
     _libraries.set_cuda_check(callback)
@@ -189,6 +192,102 @@ def test_a_kernel_that_hangs_is_told_and_not_waited_for(checked, monkeypatch):
     waiting = [t for t in threading.enumerate() if t.name == "rotcell self-check"]
     for thread in waiting:
         thread.join(60)
+
+
+# What only the stepwise path does
+
+PROJECTION, CHANGES = _libraries.CUDA_OPTIONS[1:]
+
+
+def call_with(option, kind=LSTM, hidden=9):
+    """A call of a sequence with this option: values, and the function that takes them."""
+    case = Case(kind, 3, 4, 5, hidden, outputs=4 if option == PROJECTION else 0)
+    tensors, _ = case.arguments(torch.float32)
+    changes = draw(case, len(tensors[0]), "rdhc", torch.float32) if option == CHANGES else UNCHANGED
+
+    def by_kernel(*a):
+        return ops.sequence(kind.description, *kind._split(a), None, changes)
+
+    def by_reference(*a):
+        wide = (t if t is None or t.dtype == torch.bool else t.double() for t in changes)
+        return kind.description.sequence(*kind._split(a), StateChanges(*wide))
+
+    return tensors, by_kernel, by_reference
+
+
+def assert_right_with(option, kind=LSTM):
+    tensors, by_kernel, by_reference = call_with(option, kind)
+    found = run(by_kernel, tensors, None, False, "sigmoid", "sigmoid")
+    wide = [None if t is None else t.double() for t in tensors]
+    expected = run(by_reference, wide, None, False, "sigmoid", "sigmoid")
+    assert_all_near(found[0] + found[1], expected[0] + expected[1], tolerance=1e-5)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("kind", [LSTM, GRU], ids=str)
+def test_right_options_pass_by_a_margin(executor, monkeypatch, kind, dtype):
+    monkeypatch.setattr(_libraries, "_cuda", ctypes.CDLL(executor.module.__file__))
+    for option in (PROJECTION, CHANGES) if kind.description.can_project else (CHANGES,):
+        for pass_name in _libraries.CUDA_PASSES:
+            found = self_check.check_path(
+                torch.device("cpu"), "stepwise", kind.description, pass_name, dtype, 13, 5, option
+            )
+            assert found.outcome == "right", found
+            assert found.largest_error < found.tolerance / 2, found
+
+
+@pytest.mark.parametrize("option", [PROJECTION, CHANGES])
+def test_an_option_is_checked_when_it_is_first_used(checked, option):
+    pose(checked, "stepwise")
+    assert_right_with("")
+    assert len(self_check.results()) == 2
+    checked.launches()
+    tensors, by_kernel, _ = call_with(option)
+    with torch.no_grad():
+        by_kernel(*tensors, None, False, "sigmoid", "sigmoid")
+    # The call, and one short sequence more, whose three rows have up to three steps.
+    assert checked.launches()["rot_lstm_stage0_forward"] == 4 + 3
+    assert_right_with(option)
+    found = [(c["pass_name"], c["outcome"]) for c in self_check.results()[2:]]
+    assert found == [("forward", "right"), ("backward", "right")]
+    assert all(option in c["what"] for c in self_check.results()[2:])
+    assert_right_with(option)
+    assert len(self_check.results()) == 4
+
+
+@pytest.mark.parametrize("fault", ["does nothing", "fails to launch"])
+@pytest.mark.parametrize("kernel", ["enter_step", "leave_step"])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_faulty_option_goes_to_the_reference_alone(checked, kind, kernel, fault):
+    pose(checked, "stepwise")
+    checked.module.plant_fault(kernel, fault)
+    with pytest.warns(RuntimeWarning, match="with a change of the state, slowly") as caught:
+        assert_right_with(CHANGES, kind)
+    assert len(caught) == 1
+    pass_name = "forward" if kernel == "enter_step" else "backward"
+    wrong = "wrong" if fault == "does nothing" else "failed"
+    assert ("stepwise", pass_name, wrong) in outcomes()
+    with warnings.catch_warnings():  # once is enough
+        warnings.simplefilter("error")
+        assert_right_with(CHANGES, kind)
+        checked.launches()
+        assert_right_with("", kind)  # still by the kernels
+    assert sum(checked.launches().values()) >= 2 * 4
+
+
+def test_a_wrong_projection_is_found(checked, monkeypatch):
+    original = ops.sequence_with_saved
+
+    def disturbed(*arguments):
+        (out, *states), saved = original(*arguments)
+        if arguments[3].w_hr is not None:
+            out.view(-1)[-1] += 0.01
+        return (out, *states), saved
+
+    monkeypatch.setattr(ops, "sequence_with_saved", disturbed)
+    pose(checked, "stepwise")
+    with pytest.warns(RuntimeWarning, match=r"output \(projection\) is wrong by 0\.0"):
+        assert_right_with(PROJECTION)
 
 
 def test_errors_just_beyond_the_tolerance_are_found(checked, monkeypatch):

@@ -75,6 +75,17 @@ def _results_check(path: str, cell: Cell, dtype: torch.dtype) -> Check:
     return check
 
 
+def _kinds(path: str, cell: Cell, batch: int) -> list[self_check.SequenceKind]:
+    kinds = self_check.kinds_of_sequences(batch)
+    if path != "stepwise":
+        return kinds
+    _, projection, state_changes = _libraries.CUDA_OPTIONS
+    options = [state_changes, *([projection] if cell.can_project else [])]
+    for option in options:
+        kinds += self_check.kinds_of_sequences(batch, option)
+    return kinds + self_check.kinds_by_graph(batch)
+
+
 def _compare(
     machine: Gpu,
     path: str,
@@ -86,15 +97,11 @@ def _compare(
 ) -> dict[str, Any]:
     errors: dict[str, float] = {}
     same = True
-    for pass_name, (kind, lengths, options) in itertools.product(
-        passes, self_check.kinds_of_sequences(batch)
-    ):
-        sequence = self_check.ShortSequence.random(
-            cell, hidden, lengths, options, machine.device, dtype
-        )
+    for pass_name, kind in itertools.product(passes, _kinds(path, cell, batch)):
+        sequence = self_check.ShortSequence.random(cell, hidden, kind, machine.device, dtype)
         with machine.forced(path):
             found = sequence.compare(pass_name)
-            errors |= {f"{name}{kind}": float(error) for name, error in found.items()}
+            errors |= {f"{name}{kind.name}": float(error) for name, error in found.items()}
             first, second = (sequence.by_kernel(pass_name) for _ in range(2))
         same = same and all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     what = max(errors, key=lambda name: self_check.or_infinite(errors[name]))

@@ -6,6 +6,7 @@
 
 #include "cuda/device.h"
 #include "ops/cuda/path.h"
+#include "ops/cuda/step_graphs.h"
 #include "ops/tensor.h"
 
 #define ROTCELL_EXPORTED extern "C" __attribute__((visibility("default")))
@@ -18,32 +19,59 @@ using rotcell::cuda::Pass;
 using rotcell::cuda::Path;
 
 std::atomic<RotcellCheck> check_of_python{nullptr};
+std::atomic<RotcellProductSettings> settings_of_python{nullptr};
+std::atomic<RotcellCapture> capture_of_python{nullptr};
 
 bool is_path(int path) { return path >= 0 && path <= static_cast<int>(Path::kCooperative); }
 
 std::optional<gpu::PathUse> known_use(const RotcellPathUse& use) {
   if (!is_path(use.path) || use.cell < 0 || use.cell >= rotcell::Cells::kCount || use.pass < 0 ||
       use.pass > static_cast<int>(Pass::kBackward) || use.number < 0 ||
-      use.number > static_cast<int>(Number::kBFloat16)) {
+      use.number > static_cast<int>(Number::kBFloat16) || use.option < 0 ||
+      use.option > static_cast<int>(gpu::Option::kStateChanges)) {
     return {};
   }
-  return gpu::PathUse{use.device, use.cell, static_cast<Pass>(use.pass),
-                      static_cast<Number>(use.number), static_cast<Path>(use.path)};
+  return gpu::PathUse{use.device,
+                      use.cell,
+                      static_cast<Pass>(use.pass),
+                      static_cast<Number>(use.number),
+                      static_cast<Path>(use.path),
+                      static_cast<gpu::Option>(use.option)};
+}
+
+RotcellPathUse as_told(const gpu::PathUse& use, const rotcell::cuda::Request& request) {
+  return {use.device,
+          use.cell,
+          static_cast<int>(use.pass),
+          static_cast<int>(use.number),
+          static_cast<int>(use.path),
+          static_cast<int>(use.option),
+          request.hidden,
+          request.batch,
+          request.steps};
 }
 
 void ask_python(const gpu::PathUse& use, const rotcell::cuda::Request& request) {
   const RotcellCheck check = check_of_python.load();
   if (check == nullptr) return;
-  const RotcellPathUse told{use.device,
-                            use.cell,
-                            static_cast<int>(use.pass),
-                            static_cast<int>(use.number),
-                            static_cast<int>(use.path),
-                            request.hidden,
-                            request.batch,
-                            request.steps};
+  const RotcellPathUse told = as_told(use, request);
   if (const char* error = check(&told)) rotcell::ops::fail(error);
 }
+
+int64_t ask_settings() {
+  const RotcellProductSettings settings = settings_of_python.load();
+  return settings == nullptr ? -1 : settings();
+}
+
+void capture_by_python(const gpu::PathUse& use, const rotcell::cuda::Request& request,
+                       RotcellRun run, void* context) {
+  const RotcellCapture capture = capture_of_python.load();
+  if (capture == nullptr) return;
+  const RotcellPathUse told = as_told(use, request);
+  if (const char* error = capture(&told, run, context)) rotcell::ops::fail(error);
+}
+
+constexpr gpu::GraphSupport kSupportOfPython{ask_settings, capture_by_python};
 
 }  // namespace
 
@@ -103,3 +131,18 @@ ROTCELL_EXPORTED void rotcell_cuda_set_check(RotcellCheck check) {
 }
 
 ROTCELL_EXPORTED void rotcell_cuda_forget_checks() { gpu::forget_checks(); }
+
+ROTCELL_EXPORTED void rotcell_cuda_set_graphs(RotcellProductSettings settings,
+                                              RotcellCapture capture) {
+  settings_of_python.store(settings);
+  capture_of_python.store(capture);
+  gpu::set_graph_support(settings == nullptr ? nullptr : &kSupportOfPython);
+}
+
+ROTCELL_EXPORTED void rotcell_cuda_graph_statistics(int64_t numbers[4]) {
+  const gpu::GraphStatistics found = gpu::graph_statistics();
+  numbers[0] = found.graphs;
+  numbers[1] = found.bytes;
+  numbers[2] = found.captured;
+  numbers[3] = found.sequences;
+}

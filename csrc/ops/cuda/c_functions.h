@@ -27,6 +27,7 @@ int rotcell_cuda_allow_path(int path, int allowed);
 // The path that is checked or switched off, and the call that it is about to be used for.
 struct RotcellPathUse {
   int device, cell, pass, number, path;
+  int option;  // 0 none, 1 a projection, 2 changes of the state
   int64_t hidden, batch, steps;
 };
 
@@ -43,4 +44,17 @@ void rotcell_cuda_set_check(RotcellCheck check);
 
 // For tests: as if no path had been used.
 void rotcell_cuda_forget_checks(void);
+
+// CUDA graphs of the stepwise path: step_graphs.h says what these two do. `capture` answers null,
+// or the text of an error, which is read before the thread captures again.
+typedef int64_t (*RotcellProductSettings)(void);
+typedef const char* (*RotcellRun)(void* context);
+typedef const char* (*RotcellCapture)(const struct RotcellPathUse* use, RotcellRun run,
+                                      void* context);
+
+// Null, both: no graphs, and those that are there go.
+void rotcell_cuda_set_graphs(RotcellProductSettings settings, RotcellCapture capture);
+
+// Graphs and bytes of their buffers now; graphs captured and sequences run by them so far.
+void rotcell_cuda_graph_statistics(int64_t numbers[4]);
 }

@@ -49,7 +49,9 @@ Launch make_launch(CellIndex cell, cuda::Pass pass, const LayerArguments& argume
                           .offsets = nullptr,
                           .reverse = steps.reverse},
                 .table = {},
-                .counters = {}};
+                .counters = {},
+                .graph_steps = 0};
+  if (!different_lengths && !capturing) launch.graph_steps = launch.plan.graph_steps;
   if (different_lengths && !launch.stepwise()) {
     launch.table = table_of(steps, device);
     launch.steps.lengths = Lengths::kTabled;

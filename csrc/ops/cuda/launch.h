@@ -14,6 +14,7 @@ struct Launch {
   Steps steps;      // for the paths that run in one launch: tables are on the device
   Tensor table;     // what `steps` points at
   Tensor counters;  // zeros, for the cooperative path
+  int graph_steps;  // on the stepwise path: of the graphs that may do its work; 0: none may
 
   const CellDescription& cell() const { return kCells[request.cell]; }
   int hidden() const { return static_cast<int>(request.hidden); }

@@ -23,11 +23,18 @@ std::atomic<uint32_t> allowed_paths{kAllPaths};
 
 // What is known of the paths of a device, cell, pass and number type, a bit each: read at every
 // call, so without a lock. The lowest bits are paths that are switched off; above them are those
-// found right, by path and kind of kernel.
+// found right, by path and kind of kernel; above these, the same of the stepwise path's options.
 constexpr int kMostDevices = 128;  // torch has fewer
 std::atomic<uint32_t> known[kMostDevices][Cells::kCount][kPasses][kNumbers];
 
 uint32_t bit_of(Path path) { return uint32_t{1} << static_cast<int>(path); }
+
+constexpr int kOptions = 3, kFirstOfOptions = kPaths + 2 * kPaths;
+
+uint32_t bit_switched_off(const PathUse& use) {
+  if (use.option == Option::kNone) return bit_of(use.path);
+  return uint32_t{1} << (kFirstOfOptions + static_cast<int>(use.option));
+}
 
 std::atomic<uint32_t>& known_of(const PathUse& use) {
   const int device = std::clamp(use.device, 0, kMostDevices - 1);  // the executor's has no number
@@ -36,7 +43,10 @@ std::atomic<uint32_t>& known_of(const PathUse& use) {
 
 // A path may have several kernels for the same cell and number type; each is checked when it first
 // runs.
-uint32_t bit_of_kernel(const cuda::Plan& plan) {
+uint32_t bit_found_right(const cuda::Plan& plan, Option option) {
+  if (option != Option::kNone) {
+    return uint32_t{1} << (kFirstOfOptions + kOptions + static_cast<int>(option));
+  }
   const int kernel = plan.tensor_cores || plan.rows_per_block > 1 ? 1 : 0;
   return uint32_t{1} << (kPaths + 2 * static_cast<int>(plan.path) + kernel);
 }
@@ -48,9 +58,10 @@ bool usable(const PathUse& use) {
 // Checks a path that has not been, if it may be. Afterwards it may be switched off.
 void check_before_use(const PathUse& use, const cuda::Request& request, const cuda::Plan& plan) {
   const Check check = registered_check.load();
-  if (check == nullptr || (known_of(use).load() & bit_of_kernel(plan)) != 0) return;
+  const uint32_t right = bit_found_right(plan, use.option);
+  if (check == nullptr || (known_of(use).load() & right) != 0) return;
   check(use, request);
-  known_of(use).fetch_or(bit_of_kernel(plan));
+  known_of(use).fetch_or(right);
 }
 
 std::optional<Path> as_path(int path) {
@@ -93,9 +104,11 @@ void force_path_of_thread(std::optional<Path> path) {
   forced_of_thread = path ? static_cast<int>(*path) : kNotForced;
 }
 
-void switch_off(const PathUse& use) { known_of(use).fetch_or(bit_of(use.path)); }
+void switch_off(const PathUse& use) { known_of(use).fetch_or(bit_switched_off(use)); }
 
-bool is_switched_off(const PathUse& use) { return (known_of(use).load() & bit_of(use.path)) != 0; }
+bool is_switched_off(const PathUse& use) {
+  return (known_of(use).load() & bit_switched_off(use)) != 0;
+}
 
 void forget_checks() {
   for (auto& device : known)
@@ -127,11 +140,8 @@ cuda::Plan plan_for(int device_index, const cuda::Request& request,
     }
     return *plan;
   }
-  const auto use_of = [&](Path path) {
-    return PathUse{device_index, request.cell, request.pass, request.number, path};
-  };
-  const auto checked = [&](const cuda::Plan& plan) {
-    const PathUse use = use_of(plan.path);
+  const auto checked = [&](const cuda::Plan& plan, Option option = Option::kNone) {
+    const PathUse use{device_index, request.cell, request.pass, request.number, plan.path, option};
     if (usable(use) && checking == Checking::kAllowed) check_before_use(use, request, plan);
     return usable(use);
   };
@@ -140,7 +150,11 @@ cuda::Plan plan_for(int device_index, const cuda::Request& request,
     const cuda::Plan fastest = cuda::choose_plan(request, device);
     if (fastest.path != Path::kStepwise && checked(fastest)) return fastest;
   }
-  if (checked(stepwise)) return stepwise;
+  const bool changes = only_stepwise == OnlyStepwise::kStateChanges;
+  if (checked(stepwise) && (!request.projection || checked(stepwise, Option::kProjection)) &&
+      (!changes || checked(stepwise, Option::kStateChanges))) {
+    return stepwise;
+  }
   fail("the self-check has switched off every path for ", kCells[request.cell].name,
        " here; rotcell.use_reference() still computes it");
 }

@@ -10,13 +10,22 @@
 
 namespace rotcell::ops::gpu {
 
-// What is checked and switched off: a path for one cell, pass and number type on one device.
+// What only the stepwise path does, and is checked by itself, when a call first asks for it.
+enum class Option {
+  kNone,  // what all paths do
+  kProjection,
+  kStateChanges,
+};
+
+// What is checked and switched off: a path for one cell, pass and number type on one device, or an
+// option of it.
 struct PathUse {
   int device;
   CellIndex cell;
   cuda::Pass pass;
   cuda::Number number;
   cuda::Path path;
+  Option option = Option::kNone;
 };
 
 // For tests: every call of this process takes this path, or raises an error that says why it

@@ -49,6 +49,7 @@ void test_results(const std::string& order);  // with the order that is set
 void test_scheduling();
 void test_misuse();
 void test_numbers();
+void test_captures();
 
 // Runs a kernel with a fault that only a sanitizer can see. False if there is none of that name.
 bool run_fault(const std::string& name);
