@@ -15,6 +15,8 @@ import count_instructions
 CELL = "RotLstm"
 #: Multiplications of an instruction for tensor cores (16 x 8 x 16), which a warp issues together.
 MMA_FMAS, WARP = 2048, 32
+#: How blocks tell each other what they made, by path.
+EXCHANGES = {"cooperative": "ThroughL2<", "cluster": "InCluster<"}
 
 
 @dataclass(frozen=True)
@@ -44,15 +46,16 @@ def architecture(compute_capability: int) -> str:
 def compiled(plan: dict[str, Any], pass_name: str, dtype_name: str, capability: int) -> Compiled:
     """The kernel that a plan launches for RotLSTM."""
     arch = architecture(capability)
-    tensor = plan["tensor_cores"]
+    path, tensor = plan["path"], plan["tensor_cores"]
+    kernel = "cooperative" if path == "cluster" else path
     rows = [
         row
         for (name, of), row in _table().items()
         if of == arch
-        and name.startswith(f"{plan['path']}_{pass_name}<{CELL}, ")
+        and name.startswith(f"{kernel}_{pass_name}<{CELL}, {EXCHANGES.get(path, '')}")
         and dtype_name in name
         and ("Tensor" in name) == tensor
-        and (plan["path"] != "resident" or name.endswith(f", {plan['rows_per_block']}>"))
+        and (path != "resident" or name.endswith(f", {plan['rows_per_block']}>"))
     ]
     if len(rows) != 1:
         raise SystemExit(

@@ -28,6 +28,7 @@ import simt_build
 PAGE = simt_build.ROOT / "docs/cuda-errors.md"
 BATCH, INPUTS, HIDDEN = 4, 8, 32
 PATHS = ("stepwise", "resident", "cooperative")
+HALF_PATHS = (*PATHS, "cluster")
 TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 #: The type's own operations on the CPU, by torch: what one would get without kernels.
 BY_TORCH = "torch"
@@ -38,8 +39,8 @@ Root mean square of the error, relative to that of the true values: the referenc
 the same numbers, already rounded to the type. Made by `python bench/cuda_errors.py --update`, in
 the [executor](../csrc/simt/README.md): a GPU's own `exp`, `tanh`, division and tensor cores come on
 top. B {BATCH}, {INPUTS} inputs, H {HIDDEN}, random weights, random gradients of outputs and
-last states. On the cooperative path half types use tensor cores. *torch* is the reference in
-the type itself, every operation rounded to it.
+last states. On the cooperative path and in clusters, which are for them alone, half types use
+tensor cores. *torch* is the reference in the type itself, every operation rounded to it.
 """
 
 
@@ -127,7 +128,7 @@ def measured(
                 exact = layer_for(kind, situation).double()
                 exact.load_state_dict({n: p.double() for n, p in layer.state_dict().items()})
                 true = results(exact, x.double(), [s.double() for s in states])
-            for path in PATHS:
+            for path in HALF_PATHS if dtype.itemsize == 2 else PATHS:
                 progress(f"{situation.title}: {kind} {dtype} {path}")
                 with on_path(executor, path):
                     yield kind, dtype, path, errors(results(layer, x, states), true)

@@ -34,7 +34,7 @@ PASSES = ("forward", "backward")
 WARP, CHUNK_BYTES, COOPERATIVE_ROWS, TENSOR_SIDE, TENSOR_GROUP = 32, 16, 16, 16, 4
 RESIDENT_THREADS = {(4, 1): 512, (4, 4): 384, (2, 1): 736, (2, 4): 640}
 REGISTER_CHUNKS = {4: 4, 2: 2}
-REGISTER_TILES = 32
+REGISTER_TILES = {"cooperative": 32, "cluster": 16}
 RESULT_BYTES = 4
 
 
@@ -74,14 +74,16 @@ class Assumptions:
     input_latency: float  # until the preactivations of a step are there
     cell_clocks: int  # for gates, rotation and state of a pair of units
     signal: float  # from the end of a block's part of a tile until all others can read it
+    cluster_barrier: float  # from the last block's arrival until all go on
+    cluster_bytes: int  # a clock, from one block of a cluster to the others
     launch: float
     product_efficiency: float  # of torch's matrix product
     follow: float  # on the device, from the end of a kernel to that of the next, if it is empty
     graph_start: float  # the same from one graph to the next
 
 
-BEST = Assumptions(4, 0.25, 300, 1.0, 2.5, 1.0, 1.0, 2.0)
-WORST = Assumptions(16, 0.5, 600, 2.0, 5.0, 0.5, 2.0, 8.0)
+BEST = Assumptions(4, 0.25, 300, 1.0, 0.2, 14, 2.5, 1.0, 1.0, 2.0)
+WORST = Assumptions(16, 0.5, 600, 2.0, 0.5, 8, 5.0, 0.5, 2.0, 8.0)
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class Step:
     launches: int = 0
     tiles: int = 0  # of the batch, one after the other in a block
     waits: int = 0  # for L2, one after the other, until an operand is in shared memory
+    sent: int = 0  # bytes from a block to the others of its cluster
 
 
 def divide_up(a: int, b: int) -> int:
@@ -153,6 +156,7 @@ class Case:
             "stepwise": self._stepwise,
             "resident": self._resident,
             "cooperative": self._tensor if self.plan["tensor_cores"] else self._cooperative,
+            "cluster": self._cluster,
         }[self.path]()
 
     def _stepwise(self) -> Step:
@@ -224,22 +228,46 @@ class Case:
         return staged, 1 if staged == depth else 2
 
     def _tensor(self) -> Step:
-        rows = divide_up(self.rows(self.plan["units_per_block"]), TENSOR_SIDE) * TENSOR_SIDE
-        row_tiles, columns = rows // TENSOR_SIDE, divide_up(self.depth, TENSOR_SIDE)
-        slices = max(1, min(columns, self.plan["threads"] // WARP // row_tiles))
-        tiles = divide_up(columns, slices)
+        slices, tiles = self._tiles(self.depth)
         granule = slices * TENSOR_SIDE * self.bytes
-        depth = tiles * granule
-        staged, buffers = self._stage(depth, TENSOR_GROUP * granule)
+        staged, buffers = self._stage(tiles * granule, TENSOR_GROUP * granule)
+        product = self._tensor_product(slices, tiles, buffers, staged)
+        return self._staged(product, tiles * granule, staged, slices)
+
+    def _cluster(self) -> Step:
+        units, others = self.plan["units_per_block"], self.plan["cluster"] - 1
+        all_units = divide_up(self.hidden, units) * units
+        forward = self.pass_name == "forward"
+        slices, tiles = self._tiles(all_units if forward else gate_rows(all_units))
+        depth = tiles * slices * TENSOR_SIDE * self.bytes
+        product = self._tensor_product(slices, tiles, 2, depth)
+        made = COOPERATIVE_ROWS * (units if forward else gate_rows(units)) * self.bytes
+        shared = product.shared_best + others * 2 * made  # read to be sent, and written by others
+        return Step(
+            product.fmas, product.instructions, shared, shared, 0,
+            block_barriers=2 if slices == 1 else 3, signals=1, tiles=1, sent=others * made,
+        )  # fmt: skip
+
+    def _tiles(self, depth: int) -> tuple[int, int]:
+        """Slices of a depth on tensor cores, and tiles of a warp."""
+        row_tiles = divide_up(self.rows(self.plan["units_per_block"]), TENSOR_SIDE)
+        columns = divide_up(depth, TENSOR_SIDE)
+        slices = max(1, min(columns, self.plan["threads"] // WARP // row_tiles))
+        return slices, divide_up(columns, slices)
+
+    def _tensor_product(self, slices: int, tiles: int, buffers: int, staged: int) -> Step:
+        """The product on tensor cores; `staged` bytes of a row are there at once."""
+        rows = divide_up(self.rows(self.plan["units_per_block"]), TENSOR_SIDE) * TENSOR_SIDE
+        row_tiles = rows // TENSOR_SIDE
+        depth = tiles * slices * TENSOR_SIDE * self.bytes
         results = slices * COOPERATIVE_ROWS * rows * RESULT_BYTES
         padding = 8 * self.bytes
         lanes = row_tiles * slices * WARP
-        weights = max(0, tiles - REGISTER_TILES) * lanes * CHUNK_BYTES
+        weights = max(0, tiles - REGISTER_TILES[self.path]) * lanes * CHUNK_BYTES
         self._expect_shared(weights, buffers * COOPERATIVE_ROWS * (staged + padding), results)
         shared = weights + row_tiles * TENSOR_SIDE * depth + 2 * results
         fmas = COOPERATIVE_ROWS * rows * depth // self.bytes
-        product = Step(fmas, self.compiled.instructions_per_fma, shared, shared, 0)
-        return self._staged(product, depth, staged, slices)
+        return Step(fmas, self.compiled.instructions_per_fma, shared, shared, 0)
 
     def _staged(self, product: Step, depth: int, staged: int, slices: int) -> Step:
         """The products of a block's tiles; `depth` and `staged` in bytes of a row."""
@@ -293,6 +321,10 @@ class Case:
         fixed = step.block_barriers * BLOCK_BARRIER_CLOCKS / clock
         if self.path == "resident":
             return max(product, assumed.input_latency) + fixed + assumed.cell_clocks / clock
+        if self.path == "cluster":
+            sending = step.sent / assumed.cluster_bytes / clock
+            cell = assumed.cell_clocks / clock
+            return product + sending + fixed + cell + assumed.cluster_barrier
         into_one = step.l2_bytes / self.plan["blocks"]
         staging = max(
             step.waits * L2_LATENCY, into_one / L2_BYTES_A_CLOCK / clock, step.l2_bytes / rates.l2
@@ -347,7 +379,7 @@ def times(pass_name: str) -> str:
         if chosen.plan["graph_steps"]:
             single = Case(*size, pass_name=pass_name, by_graph=False)
             lines.append(f"{single.path_name()} {single.span()}")
-        other = "cooperative" if chosen.path == "stepwise" else "stepwise"
+        other = "cooperative" if chosen.path in ("stepwise", "cluster") else "stepwise"
         with contextlib.suppress(ValueError):
             instead = Case(*size, path=other, pass_name=pass_name)
             lines.append(f"{instead.path_name()} {instead.span()}")
@@ -364,7 +396,8 @@ def times(pass_name: str) -> str:
 def details(gpu: str, pass_name: str = "forward") -> str:
     """What a step is made of."""
     heading = ["path", "blocks of threads", "shared memory, KB", "MFLOP", "KB read from it",
-               "KB through L2", "barriers", "waits for blocks", "launches a step"]  # fmt: skip
+               "KB through L2", "KB to its cluster", "barriers", "waits for blocks",
+               "launches a step"]  # fmt: skip
     rows = []
     for batch, hidden in SIZES:
         for dtype in TYPES:
@@ -376,8 +409,8 @@ def details(gpu: str, pass_name: str = "forward") -> str:
                 f"{plan['blocks']} of {plan['threads']}" if plan["blocks"] else "torch's",
                 f"{plan['shared_bytes'] / 1024:.0f}", f"{2e-6 * step.fmas:.2f}",
                 span(step.shared_best / 1024, step.shared_worst / 1024, 0),
-                f"{step.l2_bytes / 1024:.0f}", str(step.block_barriers), str(step.signals),
-                str(step.launches),
+                f"{step.l2_bytes / 1024:.0f}", f"{step.sent / 1024:.0f}", str(step.block_barriers),
+                str(step.signals), str(step.launches),
             ])  # fmt: skip
     return markdown([f"{gpu}, {pass_name}", *heading], rows)
 

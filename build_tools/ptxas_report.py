@@ -44,7 +44,8 @@ def readable(name):
     """A C++ name without result, namespaces and parameters, and with the project's type names."""
     name = name.replace("(anonymous namespace)::", "")
     name = re.sub(r"\([\w:]+\)(?=-?\d)", "", name)  # the type of a template's number
-    name = re.sub(r"^void ", "", name.split("(")[0]).replace("> >", ">>")
+    name = re.sub(r"^void ", "", name.split("(")[0])
+    name = re.sub(r"> (?=>)", ">", name)
     name = re.sub(r"\b(rotcell|cuda|std)::", "", name)
     name = name.replace("__nv_bfloat16", "bfloat16").replace("__half", "float16")
     return re.sub(r"\bdouble\b", "float64", re.sub(r"\bfloat\b", "float32", name))

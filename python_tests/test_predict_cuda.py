@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from rotcell import _C
 
@@ -38,3 +39,11 @@ def test_its_arithmetic_of_shared_memory_is_that_of_the_kernels(pass_name, path,
                 predict_cuda.Case(batch, hidden, dtype, gpu, path, pass_name).step()  # compares
                 found += 1
     assert found >= 6
+
+
+@pytest.mark.parametrize("pass_name", predict_cuda.PASSES)
+def test_its_arithmetic_of_clusters_is_that_of_the_kernels(pass_name):
+    for hidden in (7, 66, 160, 255, 300, 512):
+        predict_cuda.Case(
+            32, hidden, torch.float16, "H100", "cluster", pass_name
+        ).step()  # compares

@@ -13,7 +13,7 @@ from . import _torch_check
 
 CUDA_LIBRARY = "librotcell_cuda.so"
 #: As librotcell_cuda.so numbers them.
-CUDA_PATHS = ("stepwise", "resident", "cooperative")
+CUDA_PATHS = ("stepwise", "resident", "cooperative", "cluster")
 CUDA_OPTIONS = ("", "projection", "change of the state")
 CUDA_PASSES = ("forward", "backward")
 CUDA_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -25,6 +25,7 @@ CUDA_PROPERTIES = (
     "shared_bytes_per_multiprocessor",
     "threads_per_multiprocessor",
     "cooperative_launch",
+    "largest_cluster",
 )
 
 

@@ -1,12 +1,13 @@
 """The self-check of the GPU kernels: nothing runs on a path that has not been seen to be right.
 
-Before a path (resident, cooperative, stepwise) is used for the first time in a process, for a cell,
-a pass and a number type on a device, it computes two short sequences of the size that is asked for,
-and so does the reference in float64 on the same device. A path that is wrong, or fails to launch,
-is switched off for the process with a warning that says what to report; stepwise takes over, and if
-that is wrong too, the reference. Projections, and changes of the state (resets, recurrent dropout,
-zoneout), which only stepwise does, are checked when a call first has them, and CUDA graphs of that
-path (`rotcell.cuda_graphs`) when the first is made.
+Before a path (resident, cluster, cooperative, stepwise) is used for the first time in a process,
+for a cell, a pass and a number type on a device, it computes two short sequences of the size that
+is asked for, and so does the reference in float64 on the same device. A path that is wrong, or
+fails to launch, is switched off for the process with a warning that says what to report; stepwise
+takes over (the cooperative path for a cluster), and if that is wrong too, the reference.
+Projections, and changes of the state (resets, recurrent dropout, zoneout), which only stepwise
+does, are checked when a call first has them, and CUDA graphs of that path (`rotcell.cuda_graphs`)
+when the first is made.
 
 It costs some milliseconds, once: `results` tells how many. While a CUDA graph is captured nothing
 is checked, as the host would have to wait; whoever warms up before, as torch advises, has checked.
@@ -54,7 +55,7 @@ GRAPH_STEPS = 35
 GRAPH_RUNS = 3
 #: Rows beyond these add nothing but time: a resident block carries more than one where there are
 #: more rows than multiprocessors, and the others have tiles of 16.
-ROWS = {"stepwise": 8, "cooperative": 40}
+ROWS = {"stepwise": 8, "cooperative": 40, "cluster": 40}
 STEPWISE_UNITS = 64
 #: Largest error relative to the largest value, in units of the type's rounding. A mistake in a
 #: kernel is as large as the values themselves.
@@ -475,6 +476,8 @@ def _handle(result: PathCheck, use: _libraries.CudaPathUse, device: torch.device
     _libraries.switch_off_cuda_path(use)
     cell, dtype = CELLS[result.cell], getattr(torch, result.dtype)
     instead = "The stepwise path does its work"
+    if result.path == "cluster":
+        instead = "The cooperative path, or else the stepwise one, does its work"
     if result.path == "stepwise":
         option = _libraries.CUDA_OPTIONS[use.option]
         ops.give_up(cell, device, dtype, partly=bool(option))

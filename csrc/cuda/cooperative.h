@@ -1,13 +1,12 @@
 // What the cooperative kernels share. A block has the weights of its units on chip and works on its
-// tiles of the batch, 16 rows each, at best on one; what the blocks with the other units made of a
-// tile is read from global memory when they have signalled it.
+// tiles of the batch, 16 rows each, at best on one. How it learns what the blocks with the other
+// units made of a tile is a policy: ThroughL2, or InCluster.
 #pragma once
 
 #include "cells/steps.h"
 #include "cuda/cell_io.h"
 #include "cuda/chunked_product.h"
 #include "cuda/kernels.h"
-#include "cuda/launchers.h"
 #include "cuda/tensor_product.h"
 
 namespace rotcell::cuda {
@@ -25,6 +24,7 @@ struct Cooperative {
   int unit_groups;  // blocks that share out the units
   int tile_groups;  // such groups of blocks; they share out the tiles
   Staging staging;
+  PerProduct<int> made;  // in a cluster: columns of a product's operand that one block makes
   SharedLayout<typename Product::Matrix> layout;
 };
 
@@ -134,6 +134,21 @@ ROTCELL_DEVICE A sum_of_slices(const A* first, int slices, int stride) {
   return sum;
 }
 
+// Afterwards all threads may read the results. All threads of the block take part.
+template <class Product>
+ROTCELL_DEVICE void share_results(const Product& product, const typename Product::Matrix& matrix,
+                                  typename Product::A* results) {
+  product.store(results);
+  block_barrier();
+  if (matrix.slices == 1) return;
+  // A cell's thread would add up the slices of all its gates alone, so everybody does a few.
+  const int count = Tiles::kCooperativeRows * matrix.result_rows();
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
+    results[i] = sum_of_slices(results + i, matrix.slices, count);
+  }
+  block_barrier();
+}
+
 // Begins to bring columns [begin, end) of up to 16 rows, from first_row on, into operand, where
 // rows lie `stride` elements apart; zeros beyond the rows and the depth. address(row, column) is
 // asked for inside them only.
@@ -196,15 +211,7 @@ ROTCELL_DEVICE void multiply_staged(Staging staging, Product& product,
                        smaller(next, depth));
     if (more) block_barrier();  // it has been read, and its place may be taken
   }
-  product.store(results);
-  block_barrier();
-  if (matrix.slices == 1) return;
-  // A cell's thread would add up the slices of all its gates alone, so everybody does a few.
-  const int count = Tiles::kCooperativeRows * matrix.result_rows();
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
-    results[i] = sum_of_slices(results + i, matrix.slices, count);
-  }
-  block_barrier();
+  share_results(product, matrix, results);
 }
 
 // One of the results that multiply_staged left.
@@ -223,6 +230,13 @@ ROTCELL_DEVICE Pair<typename Product::A> block_results(const typename Product::M
       0, [&](int64_t place) { return staged_result(matrix, results, item, place); });
 }
 
+// The gradients of the gates of stage S into their row of global memory.
+template <int S, class Cell, class A, class T>
+ROTCELL_DEVICE void write_gates(const CooperativeItem& item, const Gates<Cell, A>& grads, T* row) {
+  StageGates<Cell, A, S>::write(item.units, grads,
+                                [&](int64_t i, A value) { row[i] = to_storage<T>(value); });
+}
+
 // body(tile, first row) for the block's tiles of the batch.
 template <class Body>
 ROTCELL_DEVICE void for_tiles(const GridPlace& place, int64_t batch, Body body) {
@@ -232,56 +246,75 @@ ROTCELL_DEVICE void for_tiles(const GridPlace& place, int64_t batch, Body body) 
   }
 }
 
-ROTCELL_INLINE bool at_chunk(const void* pointer) {
-  return reinterpret_cast<uintptr_t>(pointer) % Tiles::kChunkBytes == 0;
-}
+// Blocks read what the others made from global memory, when these have signalled it.
+template <class ProductType>
+class ThroughL2 {
+ public:
+  using Product = ProductType;
+  using T = typename Product::Storage;
+  static constexpr int kThreads = Tiles::kCooperativeThreads;
+  static constexpr bool kIsCluster = false;
+  static constexpr bool kCanRun = true;
 
-// Rows of what the products multiply, and the gates among them, must begin at chunks.
-inline Staging staging_of(const Request& request, const Forward& p) {
-  const int64_t elements = Tiles::kChunkBytes / storage_bytes(request.number);
-  const bool aligned = at_chunk(p.out) && at_chunk(p.h0) && at_chunk(p.operands);
-  return aligned && p.hidden % elements == 0 ? Staging::kByChunks : Staging::kByElements;
-}
-inline Staging staging_of(const Request& request, const Backward& p) {
-  const int64_t elements = Tiles::kChunkBytes / storage_bytes(request.number);
-  const int64_t gate_rows = kCells[request.cell].rows(p.hidden);
-  return at_chunk(p.grad_gates) && p.hidden % elements == 0 && gate_rows % elements == 0
-             ? Staging::kByChunks
-             : Staging::kByElements;
-}
+  // begins_late: whether tiles without rows come before those with rows, as the steps go.
+  template <class Params>
+  ROTCELL_DEVICE ThroughL2(const Cooperative<Params, Product>& cooperative, unsigned char* shared,
+                           bool begins_late)
+      : layout_(cooperative.layout),
+        staging_(cooperative.staging),
+        shared_(shared),
+        signals_(cooperative.params.signals, cooperative.unit_groups, begins_late) {}
 
-// Launches kernel<Cell, Product>, given as kernels(TypeTag<Cell>, TypeTag<Product>).
-template <class Params, class Kernels>
-void launch_cooperatively(const char* name, const Request& request, const Plan& plan,
-                          const Params& params, Stream stream, Kernels kernels) {
-  const Grid grid{static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads),
-                  static_cast<size_t>(plan.shared_bytes)};
-  const auto launch_product = [&](auto cell, auto product, const auto& layout) {
-    using Cell = typename decltype(cell)::Type;
-    using Product = typename decltype(product)::Type;
-    launch_cooperative(
-        {Cell::kName, name}, kernels(cell, product), grid, stream,
-        Cooperative<Params, Product>{params, plan.units_per_block,
-                                     static_cast<int>(plan.blocks / plan.tile_groups),
-                                     plan.tile_groups, staging_of(request, params), layout});
-  };
-  with_cell(request.cell, [&](auto cell) {
-    using Cell = typename decltype(cell)::Type;
-    if constexpr (Cell::kCooperative) {
-      with_storage_type(request.number, [&](auto tag) {
-        using T = typename decltype(tag)::Type;
-        if constexpr (sizeof(T) == 2) {
-          if (plan.tensor_cores) {
-            constexpr int kTiles = Tiles::register_tiles(Cell::kStages);
-            return launch_product(cell, TypeTag<TensorProduct<T, kTiles>>{},
-                                  tensor_layout(request, plan.units_per_block, plan.staged_bytes));
-          }
-        }
-        launch_product(cell, TypeTag<CooperativeProduct<T>>{},
-                       cooperative_layout(request, plan.units_per_block, plan.staged_bytes));
-      });
-    }
-  });
-}
+  // The row of the weights whose gradients are at a column of product P's operand; negative if
+  // none are.
+  template <class Cell, int P>
+  ROTCELL_DEVICE int64_t weight_row(int column, int hidden) const {
+    return ProductRows<Cell, P>::weight_row(column, hidden);
+  }
+
+  ROTCELL_DEVICE void wait(int64_t tile) { signals_.wait(tile); }
+  ROTCELL_DEVICE void skip(int64_t tile) { signals_.skip(tile); }
+  ROTCELL_DEVICE void next_pass() { signals_.next_pass(); }
+  ROTCELL_DEVICE void next_step() {}
+  ROTCELL_DEVICE void end() {}
+
+  // Rows that have no past are read where h0 is.
+  ROTCELL_DEVICE void begin_rows(int64_t, int64_t, int64_t, const T*, int) const {}
+
+  // The results of product P with up to 16 rows. address(row, column) says where its operand is.
+  template <int P, class Address>
+  ROTCELL_DEVICE void multiply(Product& product, typename Product::A* results, int64_t first_row,
+                               int64_t rows, Address address) const {
+    multiply_staged(staging_, product, layout_.matrix[P], layout_.depth[P], layout_.staged[P],
+                    reinterpret_cast<T*>(shared_ + layout_.operand[P]), results, first_row, rows,
+                    address);
+  }
+
+  // A pair of units of product P's next operand, whose rows are `row` in global memory.
+  template <int P>
+  ROTCELL_DEVICE void give(const CooperativeItem& item, const Pair<typename Product::A>& made,
+                           T* row) const {
+    store_pair(item.units, row, made);
+  }
+
+  // The gradients of a stage's gates, whose rows are `row` in global memory.
+  template <int S, class Cell>
+  ROTCELL_DEVICE void give_gates(const CooperativeItem& item,
+                                 const Gates<Cell, typename Product::A>& grads, T* row) const {
+    write_gates<S>(item, grads, row);
+  }
+
+  // Everything that others read of this pass has been given; P is the product that sees it next.
+  template <int P>
+  ROTCELL_DEVICE void finish(int64_t tile) {
+    signals_.finish(tile);
+  }
+
+ private:
+  const SharedLayout<typename Product::Matrix>& layout_;
+  Staging staging_;
+  unsigned char* shared_;
+  TileSignals signals_;
+};
 
 }  // namespace rotcell::cuda

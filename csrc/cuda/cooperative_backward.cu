@@ -1,14 +1,15 @@
 // The way back through a whole sequence in one cooperative launch, each block with the weights of
 // its units on chip. The blocks of a tile wait for each other at each stage of a step: what a
 // product gives a unit comes from gates of all units.
-#include "cuda/cooperative.h"
+#include "cuda/cooperative_launch.h"
 
 namespace rotcell::cuda {
 namespace {
 
-template <class Cell, class Product>
-ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
-    cooperative_backward(Cooperative<Backward, Product> cooperative) {
+template <class Cell, class Exchange>
+ROTCELL_DEVICE void run_backward(
+    const Cooperative<Backward, typename Exchange::Product>& cooperative) {
+  using Product = typename Exchange::Product;
   using T = typename Product::Storage;
   using A = typename Product::A;
   using Math = DeviceMath<A>;
@@ -19,8 +20,8 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
   const GridPlace place(cooperative);
   const UnitGroup group{place.unit_group * cooperative.units, cooperative.units, hidden};
   const CooperativeItem item(group);
-  TileSignals signals(p.signals, cooperative.unit_groups, !p.steps.reverse);
   ROTCELL_SHARED(unsigned char, shared);
+  Exchange exchange(cooperative, shared, !p.steps.reverse);
   A* results = reinterpret_cast<A*>(shared + layout.results);
   const T* w_hh = static_cast<const T*>(p.w_hh);
   [[maybe_unused]] const T* cells = static_cast<const T*>(p.cells);
@@ -31,9 +32,9 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
     constexpr int S = decltype(stage)::value;
     products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int row) {
       const int unit = group.unit(row);
-      return [=](int gate_place) {
-        const int64_t weight_row = ProductRows<Cell, S>::weight_row(gate_place, hidden);
-        return unit < 0 ? to_storage<T>(0) : w_hh[weight_row * hidden + unit];
+      return [=, &exchange](int column) {
+        const int64_t weight_row = exchange.template weight_row<Cell, S>(column, hidden);
+        return unit < 0 || weight_row < 0 ? to_storage<T>(0) : w_hh[weight_row * hidden + unit];
       };
     });
   });
@@ -48,7 +49,7 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
       constexpr int P = kIsLast ? 0 : S + 1;  // the product that comes back to this stage
       const Step& multiplied = kIsLast ? after : step;
       for_tiles(place, p.steps.batch, [&](int64_t tile, int64_t first_row) {
-        if (first_row >= step.rows && first_row >= multiplied.rows) return signals.skip(tile);
+        if (first_row >= step.rows && first_row >= multiplied.rows) return exchange.skip(tile);
         const int64_t row = first_row + item.row_in_tile, token = step.token + row;
         const int64_t at = row * hidden;
         const bool alive = item.exists && row < step.rows;
@@ -83,14 +84,13 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
           }
         }
         if (first_row < multiplied.rows) {
-          signals.wait(tile);
-          multiply_staged(cooperative.staging, products[P], layout.matrix[P], layout.depth[P],
-                          layout.staged[P], reinterpret_cast<T*>(shared + layout.operand[P]),
-                          results, first_row, multiplied.rows,
-                          [&](int64_t operand_row, int gate_place) {
-                            return grad_gates + (multiplied.token + operand_row) * gate_rows +
-                                   ProductRows<Cell, P>::weight_row(gate_place, hidden);
-                          });
+          exchange.wait(tile);
+          exchange.template multiply<P>(
+              products[P], results, first_row, multiplied.rows,
+              [&](int64_t operand_row, int gate_place) {
+                return grad_gates + (multiplied.token + operand_row) * gate_rows +
+                       ProductRows<Cell, P>::weight_row(gate_place, hidden);
+              });
         }
         Pair<A> product{A(0), A(0)};
         if (comes_back) product = block_results<Product>(layout.matrix[P], results, item);
@@ -103,17 +103,18 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
         } else {
           d_result = product;
         }
-        if (first_row >= step.rows) return signals.skip(tile);
+        if (first_row >= step.rows) return exchange.skip(tile);
         if (alive) {
           Cell::template backward<Math>(stage, gates, state, d_result, past_products, dc, grads);
           through_activations<Cell, S>(p.functions, gates, grads);
-          StageGates<Cell, A, S>::write(item.units, grads, [&](int64_t i, A value) {
-            grad_gates[token * gate_rows + i] = to_storage<T>(value);
-          });
+          exchange.template give_gates<S>(item, grads, grad_gates + token * gate_rows);
         }
-        signals.finish(tile);
+        exchange.template finish<S>(tile);
         // What no other block reads is written while they go on.
         if (alive) {
+          if constexpr (Exchange::kIsCluster) {
+            write_gates<S>(item, grads, grad_gates + token * gate_rows);
+          }
           if constexpr (Cell::kHasMemory) store_pair(item.units, grad_c, dc);
           if constexpr (Cell::kReadsOutput) store_pair(item.units, grad_h, past_products);
           if constexpr (!kIsLast) {
@@ -122,19 +123,27 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
           }
         }
       });
-      signals.next_pass();
+      exchange.next_pass();
     });
+    exchange.next_step();
     after = step;
   }
+  exchange.end();
+}
+
+template <class Cell, class Exchange>
+ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Exchange::kThreads)
+    cooperative_backward(Cooperative<Backward, typename Exchange::Product> cooperative) {
+  if constexpr (Exchange::kCanRun) run_backward<Cell, Exchange>(cooperative);
 }
 
 }  // namespace
 
 void cooperative(const Request& request, const Plan& plan, const Backward& p, Stream stream) {
-  launch_cooperatively("cooperative_backward", request, plan, p, stream,
-                       [](auto cell, auto product) {
+  launch_cooperatively({"cooperative_backward", "cluster_backward"}, request, plan, p, stream,
+                       [](auto cell, auto exchange) {
                          return cooperative_backward<typename decltype(cell)::Type,
-                                                     typename decltype(product)::Type>;
+                                                     typename decltype(exchange)::Type>;
                        });
 }
 

@@ -1,14 +1,15 @@
 // Any cell over a whole sequence in one cooperative launch, each block with the weights of its
 // units on chip. The blocks of a tile wait for each other at each stage of a step, because a
 // product sees all units.
-#include "cuda/cooperative.h"
+#include "cuda/cooperative_launch.h"
 
 namespace rotcell::cuda {
 namespace {
 
-template <class Cell, class Product>
-ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
-    cooperative_forward(Cooperative<Forward, Product> cooperative) {
+template <class Cell, class Exchange>
+ROTCELL_DEVICE void run_forward(
+    const Cooperative<Forward, typename Exchange::Product>& cooperative) {
+  using Product = typename Exchange::Product;
   using T = typename Product::Storage;
   using A = typename Product::A;
   using Math = DeviceMath<A>;
@@ -20,8 +21,8 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
   const GridPlace place(cooperative);
   const UnitGroup group{place.unit_group * cooperative.units, cooperative.units, hidden};
   const CooperativeItem item(group);
-  TileSignals signals(p.signals, cooperative.unit_groups, p.steps.reverse);
   ROTCELL_SHARED(unsigned char, shared);
+  Exchange exchange(cooperative, shared, p.steps.reverse);
   A* results = reinterpret_cast<A*>(shared + layout.results);
   const T* w_hh = static_cast<const T*>(p.w_hh);
   const T* h0 = static_cast<const T*>(p.h0);
@@ -34,7 +35,8 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
     products[S].load(layout.matrix[S], shared + layout.weights[S], [&](int row) {
       const int64_t weight_row = group.weight_row<Cell, S>(row);
       return [=](int column) {
-        return weight_row < 0 ? to_storage<T>(0) : w_hh[weight_row * hidden + column];
+        return weight_row < 0 || column >= hidden ? to_storage<T>(0)
+                                                  : w_hh[weight_row * hidden + column];
       };
     });
   });
@@ -45,8 +47,10 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
     };
     for_stages<Cell>([&](auto stage) {
       constexpr int S = decltype(stage)::value;
+      constexpr bool kIsLast = S == last_stage<Cell>;
+      constexpr int kNext = kIsLast ? 0 : S + 1;  // the product that sees the result
       for_tiles(place, p.steps.batch, [&](int64_t tile, int64_t first_row) {
-        if (first_row >= step.rows) return signals.skip(tile);
+        if (first_row >= step.rows) return exchange.skip(tile);
         const int64_t row = first_row + item.row_in_tile, token = step.token + row;
         const bool alive = item.exists && row < step.rows;
         A* waiting = static_cast<A*>(p.waiting) + row * gate_rows;
@@ -61,18 +65,19 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
           WaitedGates<Cell, A, S>::read(item.units, MissingAngle::kPreactivation, gates,
                                         [&](int64_t i) { return waiting[i]; });
           if constexpr (Cell::kReadsOutput) h_before = load_pair(item.units, h_before_row(row));
-          if constexpr (Cell::kHasMemory && S == last_stage<Cell>) {
+          if constexpr (Cell::kHasMemory && kIsLast) {
             c = load_pair(item.units, c_row);
           }
         }
-        signals.wait(tile);
-        multiply_staged(cooperative.staging, products[S], layout.matrix[S], layout.depth[S],
-                        layout.staged[S], reinterpret_cast<T*>(shared + layout.operand[S]), results,
-                        first_row, step.rows, [&](int64_t operand_row, int column) {
-                          const T* operand =
-                              S == 0 ? h_before_row(operand_row) : operands + operand_row * hidden;
-                          return operand + column;
-                        });
+        exchange.wait(tile);
+        if constexpr (S == 0) exchange.begin_rows(first_row, step.carried, step.rows, h0, hidden);
+        exchange.template multiply<S>(
+            products[S], results, first_row, step.rows, [&](int64_t operand_row, int column) {
+              const T* operand =
+                  S == 0 ? h_before_row(operand_row) : operands + operand_row * hidden;
+              return operand + column;
+            });
+        Pair<A> result{A(0), A(0)};
         if (alive) {
           add_product<S>(item.block_units, gates, [&](int64_t place_in_product) {
             return staged_result(layout.matrix[S], results, item, place_in_product);
@@ -82,22 +87,24 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
                                           [&](int64_t i, A value) { waiting[i] = value; });
           activate<Cell, S>(p.functions, gates);
           if constexpr (Cell::kHasMemory) {
-            if constexpr (S == last_stage<Cell>) c = Cell::template memory<Math>(gates, c);
+            if constexpr (kIsLast) c = Cell::template memory<Math>(gates, c);
           }
-          const Pair<A> result = Cell::template result<Math>(stage, gates, h_before, c);
-          if constexpr (S == last_stage<Cell>) {
-            store_pair(item.units, out + token * hidden, result);
+          result = Cell::template result<Math>(stage, gates, h_before, c);
+          exchange.template give<kNext>(item, result,
+                                        kIsLast ? out + token * hidden : operands + row * hidden);
+        }
+        exchange.template finish<kNext>(tile);
+        // What no other block reads is written while they go on.
+        if (alive) {
+          if constexpr (kIsLast) {
+            if constexpr (Exchange::kIsCluster) {
+              store_pair(item.units, out + token * hidden, result);
+            }
             if (row >= step.going_on) {
               store_pair(item.units, static_cast<T*>(p.h_n) + row * hidden, result);
             }
-          } else {
-            store_pair(item.units, operands + row * hidden, result);
           }
-        }
-        signals.finish(tile);
-        // What no other block reads is written while they go on.
-        if (alive) {
-          if constexpr (Cell::kHasMemory && S == last_stage<Cell>) {
+          if constexpr (Cell::kHasMemory && kIsLast) {
             store_pair(item.units, c_row, c);
             if (keep) store_pair(item.units, static_cast<T*>(p.cells) + token * hidden, c);
           }
@@ -107,18 +114,27 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Tiles::kCooperativeThreads)
           }
         }
       });
-      signals.next_pass();
+      exchange.next_pass();
     });
+    exchange.next_step();
   }
+  exchange.end();
+}
+
+template <class Cell, class Exchange>
+ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS(Exchange::kThreads)
+    cooperative_forward(Cooperative<Forward, typename Exchange::Product> cooperative) {
+  if constexpr (Exchange::kCanRun) run_forward<Cell, Exchange>(cooperative);
 }
 
 }  // namespace
 
 void cooperative(const Request& request, const Plan& plan, const Forward& p, Stream stream) {
-  launch_cooperatively(
-      "cooperative_forward", request, plan, p, stream, [](auto cell, auto product) {
-        return cooperative_forward<typename decltype(cell)::Type, typename decltype(product)::Type>;
-      });
+  launch_cooperatively({"cooperative_forward", "cluster_forward"}, request, plan, p, stream,
+                       [](auto cell, auto exchange) {
+                         return cooperative_forward<typename decltype(cell)::Type,
+                                                    typename decltype(exchange)::Type>;
+                       });
 }
 
 }  // namespace rotcell::cuda

@@ -5,6 +5,7 @@
 
 #include "cuda/device.h"
 #include "cuda/platform.h"
+#include "cuda/shapes.h"
 
 namespace rotcell::cuda {
 namespace {
@@ -22,6 +23,36 @@ int attribute(cudaDeviceAttr which, int device) {
 // Compiled for the same architectures as all the others, to ask about.
 ROTCELL_GLOBAL void probe(int) {}
 
+// Whether the function runs without an error, on this device.
+template <class Function>
+bool works_on(int device, Function function) {
+  int current = 0;
+  const bool works = cudaGetDevice(&current) == cudaSuccess &&
+                     cudaSetDevice(device) == cudaSuccess && function() == cudaSuccess;
+  cudaGetLastError();  // a no is an answer, not an error
+  cudaSetDevice(current);
+  cudaGetLastError();
+  return works;
+}
+
+// Kernels that were compiled for an older architecture, and that the driver has made into code for
+// this one, do not use clusters.
+int largest_cluster(int device) {
+  constexpr int kFirstWithClusters = 90;
+  int blocks = 1;
+  const bool found = works_on(device, [&] {
+    cudaFuncAttributes attributes;
+    cudaError_t error = cudaFuncGetAttributes(&attributes, probe);
+    if (error != cudaSuccess || attributes.ptxVersion < kFirstWithClusters) return error;
+    cudaLaunchConfig_t config{};
+    config.gridDim = config.blockDim = dim3(Tiles::kClusterThreads);
+    error = cudaFuncSetAttribute(probe, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    if (error != cudaSuccess) return error;
+    return cudaOccupancyMaxPotentialClusterSize(&blocks, probe, &config);
+  });
+  return found ? blocks : 1;
+}
+
 }  // namespace
 
 DeviceProperties device_properties(int device) {
@@ -37,20 +68,14 @@ DeviceProperties device_properties(int device) {
       .shared_bytes_per_multiprocessor =
           attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, device),
       .threads_per_multiprocessor = attribute(cudaDevAttrMaxThreadsPerMultiProcessor, device),
-      .cooperative_launch = attribute(cudaDevAttrCooperativeLaunch, device) != 0};
+      .cooperative_launch = attribute(cudaDevAttrCooperativeLaunch, device) != 0,
+      .largest_cluster = largest_cluster(device)};
   return known.emplace(device, properties).first->second;
 }
 
 bool has_kernels(int device) {
-  int current = 0;
   cudaFuncAttributes attributes;
-  const bool found = cudaGetDevice(&current) == cudaSuccess &&
-                     cudaSetDevice(device) == cudaSuccess &&
-                     cudaFuncGetAttributes(&attributes, probe) == cudaSuccess;
-  cudaGetLastError();  // a no is an answer, not an error
-  cudaSetDevice(current);
-  cudaGetLastError();
-  return found;
+  return works_on(device, [&] { return cudaFuncGetAttributes(&attributes, probe); });
 }
 
 }  // namespace rotcell::cuda

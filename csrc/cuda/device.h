@@ -12,6 +12,7 @@ struct DeviceProperties {
   int64_t shared_bytes_per_multiprocessor;
   int threads_per_multiprocessor;
   bool cooperative_launch;
+  int largest_cluster;  // of blocks, also one that other devices may not have; 1: there are none
 };
 
 // Of a device of this machine, by its index.

@@ -20,8 +20,9 @@ struct KernelName {
 
 struct Grid {
   unsigned blocks;
-  unsigned threads;     // in each block
-  size_t shared_bytes;  // in each block, all of it dynamic
+  unsigned threads;      // in each block
+  size_t shared_bytes;   // in each block, all of it dynamic
+  unsigned cluster = 1;  // blocks of one, for a launch of clusters
 };
 
 // The device cannot run that many blocks at once. Nothing has happened: another path may.

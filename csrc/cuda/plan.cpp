@@ -11,23 +11,23 @@ int as_int(int64_t size) { return static_cast<int>(size); }
 // Sizes beyond this overflow nothing but fit no chip.
 constexpr int64_t kLargestOnChip = 1 << 14;
 
-// The matrices of a step's products, for a block that owns `units` of the layer's units: forward
-// all rows of its units, backward all columns. matrix(rows, depth) makes one.
+// The matrices of a step's products, for a block that owns `units` of the layer's units, which may
+// be rounded up to `all_units`: forward all rows of its units, backward all columns. matrix(rows,
+// depth) makes one.
 template <class Matrix, class Make>
-PerProduct<Matrix> matrices_of(const Request& request, int units, Make make) {
+PerProduct<Matrix> matrices_of(const Request& request, int units, int all_units, Make make) {
   const CellDescription& cell = kCells[request.cell];
   PerProduct<Matrix> matrices;
   for (int product = 0; product < kMostStages; ++product) {
     const auto rows = [&](int64_t of_units) {
       return product < cell.stages ? as_int(cell.rows_of_product(product, of_units)) : 0;
     };
-    const int hidden = as_int(request.hidden);
     if (product >= cell.stages) {
       matrices[product] = make(0, 0);
     } else if (request.pass == Pass::kForward) {
-      matrices[product] = make(rows(units), hidden);
+      matrices[product] = make(rows(units), all_units);
     } else {
-      matrices[product] = make(units, rows(hidden));
+      matrices[product] = make(units, rows(all_units));
     }
   }
   return matrices;
@@ -36,14 +36,14 @@ PerProduct<Matrix> matrices_of(const Request& request, int units, Make make) {
 // Results are [slices, 16, result rows], of one product at a time.
 template <class Matrix>
 SharedLayout<Matrix> staged_layout(const Request& request, const PerProduct<Matrix>& matrices,
-                                   int staged_bytes) {
+                                   int staged_bytes, int whole_buffers = 1) {
   int64_t results = 0;
   for (const Matrix& matrix : matrices.of) {
     results = std::max(results, int64_t{1} * matrix.slices * matrix.result_rows());
   }
   return SharedLayout<Matrix>::of(
       matrices, staged_bytes, Tiles::kCooperativeRows, storage_bytes(request.number),
-      results * Tiles::kCooperativeRows * compute_bytes(request.number));
+      results * Tiles::kCooperativeRows * compute_bytes(request.number), whole_buffers);
 }
 
 template <class Matrix>
@@ -130,13 +130,42 @@ std::optional<Plan> plan_cooperative(const Request& request, const DevicePropert
   return with_any_stage(2, false, cooperative_layout);
 }
 
+// The smallest cluster whose blocks have room for their weights, for each tile of the batch; and
+// all at once, as a second turn would take as long again.
+std::optional<Plan> plan_cluster(const Request& request, const DeviceProperties& device) {
+  if (!has_tensor_cores(request.number, device) || storage_bytes(request.number) != 2) return {};
+  const int64_t tiles = std::max<int64_t>(tiles_of(request.batch), 1);
+  // What a block makes of a row is sent in chunks; backward has a row a unit, and a tile has 16.
+  const int multiple = request.pass == Pass::kForward
+                           ? Tiles::kChunkBytes / storage_bytes(request.number)
+                           : Tiles::kTensorSide;
+  for (int blocks = 2; blocks <= device.largest_cluster; blocks *= 2) {
+    const int units = round_up(divide_up(as_int(request.hidden), blocks), multiple);
+    if (units > Tiles::kCooperativeUnits || tiles * blocks > device.multiprocessors) continue;
+    const auto layout = cluster_layout(request, units);
+    if (layout.total > device.shared_bytes_per_block ||
+        most_threads(layout.matrix) > Tiles::kClusterThreads) {
+      continue;
+    }
+    return Plan{.path = Path::kCluster,
+                .units_per_block = units,
+                .tile_groups = as_int(tiles),
+                .cluster = blocks,
+                .tensor_cores = true,
+                .blocks = tiles * blocks,
+                .threads = Tiles::kClusterThreads,
+                .shared_bytes = layout.total};
+  }
+  return {};
+}
+
 }  // namespace
 
 SharedLayout<ChunkedMatrix> resident_layout(const Request& request, int rows_per_block) {
-  const int bytes = storage_bytes(request.number);
+  const int bytes = storage_bytes(request.number), hidden = as_int(request.hidden);
   const int registers = Tiles::register_chunks(kCells[request.cell].stages, bytes);
   const auto matrices =
-      matrices_of<ChunkedMatrix>(request, as_int(request.hidden), [&](int rows, int depth) {
+      matrices_of<ChunkedMatrix>(request, hidden, hidden, [&](int rows, int depth) {
         return ChunkedMatrix::sliced_in_lanes(
             rows, depth, bytes, Tiles::resident_threads(bytes, rows_per_block), registers);
       });
@@ -153,8 +182,9 @@ SharedLayout<ChunkedMatrix> cooperative_layout(const Request& request, int units
     return ChunkedMatrix::sliced(rows, depth, storage_bytes(request.number),
                                  Tiles::kCooperativeThreads, 0);
   };
-  return staged_layout(request, matrices_of<ChunkedMatrix>(request, units_per_block, matrix),
-                       staged_bytes);
+  const int hidden = as_int(request.hidden);
+  return staged_layout(
+      request, matrices_of<ChunkedMatrix>(request, units_per_block, hidden, matrix), staged_bytes);
 }
 
 SharedLayout<TensorMatrix> tensor_layout(const Request& request, int units_per_block,
@@ -163,8 +193,22 @@ SharedLayout<TensorMatrix> tensor_layout(const Request& request, int units_per_b
   const auto matrix = [&](int rows, int depth) {
     return TensorMatrix::sliced(rows, depth, Tiles::kCooperativeThreads, registers);
   };
-  return staged_layout(request, matrices_of<TensorMatrix>(request, units_per_block, matrix),
+  const int hidden = as_int(request.hidden);
+  return staged_layout(request, matrices_of<TensorMatrix>(request, units_per_block, hidden, matrix),
                        staged_bytes);
+}
+
+SharedLayout<TensorMatrix> cluster_layout(const Request& request, int units_per_block) {
+  const int registers = Tiles::cluster_register_tiles(kCells[request.cell].stages);
+  const auto matrix = [&](int rows, int depth) {
+    return TensorMatrix::sliced(rows, depth, Tiles::kClusterThreads, registers);
+  };
+  // Each block makes as many columns as any other, the last one perhaps some of no unit.
+  const int all_units = round_up(as_int(request.hidden), units_per_block);
+  constexpr int kStaged = 0, kBuffers = 2;
+  return staged_layout(request,
+                       matrices_of<TensorMatrix>(request, units_per_block, all_units, matrix),
+                       kStaged, kBuffers);
 }
 
 namespace {
@@ -200,17 +244,25 @@ std::optional<Plan> plan_path(Path path, const Request& request, const DevicePro
   if (path == Path::kResident) {
     return cell.resident ? plan_resident(request, device) : std::nullopt;
   }
-  return cell.cooperative ? plan_cooperative(request, device) : std::nullopt;
+  if (!cell.cooperative) return {};
+  return path == Path::kCluster ? plan_cluster(request, device) : plan_cooperative(request, device);
 }
 
 namespace {
 
+// Below this, bringing the weights on chip does not pay.
+constexpr int64_t kFewestSteps = 3;
+
+// On the way back blocks send each other the gradients of all gates, several times what they send
+// forward, and that is predicted to take longer than through L2.
+bool cluster_pays(const Request& request) {
+  return request.pass == Pass::kForward && request.steps >= kFewestSteps;
+}
+
 // Beyond these, torch's products keep the device busy by themselves and stepwise is predicted to be
 // faster: see docs/cuda.md. On the way back the depth of a product is that of all gates.
 bool cooperative_pays(const Request& request, const DeviceProperties& device, const Plan& plan) {
-  // Below this, bringing the weights on chip does not pay.
-  constexpr int64_t kSteps = 3;
-  if (request.steps < kSteps) return false;
+  if (request.steps < kFewestSteps) return false;
   const bool forward = request.pass == Pass::kForward;
   const int64_t tiles = tiles_of(request.batch);
   if (plan.tensor_cores) {
@@ -234,15 +286,23 @@ Plan choose_plan(const Request& request, const DeviceProperties& device) {
       plan && plan->blocks <= kResidentWaves * device.multiprocessors) {
     return *plan;
   }
-  if (const auto plan = plan_path(Path::kCooperative, request, device);
-      plan && cooperative_pays(request, device, *plan)) {
+  if (const auto plan = plan_path(Path::kCluster, request, device); plan && cluster_pays(request)) {
     return *plan;
+  }
+  return plan_instead_of(Path::kCluster, request, device);
+}
+
+Plan plan_instead_of(Path path, const Request& request, const DeviceProperties& device) {
+  if (path == Path::kCluster) {
+    const auto plan = plan_path(Path::kCooperative, request, device);
+    if (plan && cooperative_pays(request, device, *plan)) return *plan;
   }
   return *plan_path(Path::kStepwise, request, device);
 }
 
 namespace {
-constexpr std::array<const char*, 3> kPathNames = {"stepwise", "resident", "cooperative"};
+constexpr std::array<const char*, 4> kPathNames = {"stepwise", "resident", "cooperative",
+                                                   "cluster"};
 }
 
 std::string path_name(Path path) { return kPathNames[static_cast<size_t>(path)]; }

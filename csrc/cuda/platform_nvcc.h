@@ -88,7 +88,66 @@ void launch_cooperative(const KernelName& name, void (*kernel)(Params), const Gr
   if (error != cudaSuccess) launch_failed(name, grid, cudaGetErrorString(error));
 }
 
+// Every device with clusters has those of up to 8 blocks; larger ones must be asked for.
+inline constexpr unsigned portable_cluster = 8;
+
+template <class Params>
+void launch_clusters(const KernelName& name, void (*kernel)(Params), const Grid& grid,
+                     Stream stream, const Params& params) {
+  if (grid.blocks == 0) return;
+  const void* function = reinterpret_cast<const void*>(kernel);
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {grid.cluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(grid.blocks);
+  config.blockDim = dim3(grid.threads);
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  int at_once = 0;
+  cudaError_t error = allow_shared_bytes(function, grid.shared_bytes);
+  if (error == cudaSuccess && grid.cluster > portable_cluster)
+    error = cudaFuncSetAttribute(function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  if (error == cudaSuccess) error = cudaOccupancyMaxActiveClusters(&at_once, function, &config);
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // a size that does not fit at all is an answer, not an error
+    at_once = 0;
+  }
+  const int64_t blocks_at_once = int64_t{at_once} * grid.cluster;
+  if (blocks_at_once < grid.blocks) launch_refused(name, grid, blocks_at_once);
+  void* arguments[] = {const_cast<Params*>(&params)};
+  error = cudaLaunchKernelExC(&config, function, arguments);
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  launch_failed(name, grid, cudaGetErrorString(error));
+}
+
 ROTCELL_DEVICE void block_barrier() { __syncthreads(); }
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+inline constexpr bool has_clusters = true;
+ROTCELL_DEVICE void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+}
+ROTCELL_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+ROTCELL_DEVICE void store_in_cluster(uint4* own, unsigned rank, const uint4& value) {
+  unsigned there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(there)
+      : "r"(static_cast<unsigned>(__cvta_generic_to_shared(own))), "r"(rank));
+  asm volatile("st.shared::cluster.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(there), "r"(value.x),
+               "r"(value.y), "r"(value.z), "r"(value.w)
+               : "memory");
+}
+#else
+// The plan never asks for them here.
+inline constexpr bool has_clusters = false;
+ROTCELL_DEVICE void cluster_arrive() {}
+ROTCELL_DEVICE void cluster_wait() {}
+ROTCELL_DEVICE void store_in_cluster(uint4*, unsigned, const uint4&) {}
+#endif
 
 // Release and acquire are cumulative: with a block barrier before the one and behind the other,
 // what a whole block wrote is seen by the whole of another.

@@ -36,7 +36,11 @@ struct Tiles {
   static constexpr int kCooperativeRows = 16;  // rows of the batch multiplied at once: a tile
   // Each thread has one pair of units of one row of a tile.
   static constexpr int kCooperativeUnits = 2 * kCooperativeThreads / kCooperativeRows;
-  static constexpr int kSignalStride = 16;  // counters between those of two tiles: a line of L2
+  // Of a block of a cluster: the most units with four gates and a rotation have 9 tiles of 16 rows,
+  // a warp for each; and each of a multiprocessor's four parts has as many warps as any other.
+  static constexpr int kClusterThreads = 384;
+  static constexpr int kLanesOfSentRow = 4;  // that send a row to another block: 64 bytes at a time
+  static constexpr int kSignalStride = 16;   // counters between those of two tiles: a line of L2
   // Of a row, brought into shared memory at once: all of it, or where that does not fit less.
   static constexpr int kWholeRow = 1 << 24;
   static constexpr int kStagedBytes[] = {kWholeRow, 1024, 512};
@@ -67,6 +71,8 @@ struct Tiles {
   // Tiles of its weights that a warp of a cooperative block has in registers, four a tile, for each
   // product of a step.
   static ROTCELL_INLINE constexpr int register_tiles(int products) { return 32 / products; }
+  // Of one of a cluster, whose threads have fewer registers, as they are more.
+  static ROTCELL_INLINE constexpr int cluster_register_tiles(int products) { return 16 / products; }
 
   static_assert(kCooperativeRows == kTensorSide, "rows multiplied at once fill one tile");
   static_assert(kCooperativeThreads % kWarp == 0 && kCooperativeThreads <= kMaxThreads);
@@ -175,14 +181,15 @@ struct SharedLayout {
   PerProduct<int> staged;
   PerProduct<int64_t> weights;
   PerProduct<int64_t> operand;  // T [buffers, batch rows, staged + padding]: two buffers if what is
-                                // staged is not all of a row, otherwise one
+                                // staged is not all of a row, otherwise one, in a cluster two
   int64_t results;              // compute type, what the products give
   int64_t total;
 
-  // Operands are there as a whole, each in its place, if staged_bytes is 0; otherwise about that
-  // many bytes of a row at once, in one place for all.
+  // Operands are there as a whole, each in its place, if staged_bytes is 0, in so many buffers;
+  // otherwise about that many bytes of a row at once, in one place for all.
   static constexpr SharedLayout of(const PerProduct<Matrix>& matrices, int staged_bytes,
-                                   int batch_rows, int element_bytes, int64_t result_bytes) {
+                                   int batch_rows, int element_bytes, int64_t result_bytes,
+                                   int whole_buffers = 1) {
     SharedLayout layout{matrices, {}, {}, {}, {}, 0, 0};
     int64_t end = 0;
     for (int i = 0; i < kMostStages; ++i) {
@@ -197,7 +204,7 @@ struct SharedLayout {
       layout.staged[i] = staged_bytes == 0
                              ? layout.depth[i]
                              : smaller(layout.depth[i], larger(1, requested / granule) * granule);
-      const int buffers = layout.staged[i] < layout.depth[i] ? 2 : 1;
+      const int buffers = layout.staged[i] < layout.depth[i] ? 2 : whole_buffers;
       const int64_t operand_bytes =
           matrix.rows == 0 ? 0
                            : aligned(int64_t{1} * buffers * batch_rows * element_bytes *

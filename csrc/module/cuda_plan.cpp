@@ -82,6 +82,7 @@ py::object cuda_plan(const std::string& cell, const std::string& pass, int64_t h
   result["units_per_block"] = plan->units_per_block;
   result["tile_groups"] = plan->tile_groups;
   result["staged_bytes"] = plan->staged_bytes;
+  result["cluster"] = plan->cluster;
   result["tensor_cores"] = plan->tensor_cores;
   result["blocks"] = plan->blocks;
   result["threads"] = plan->threads;
@@ -94,7 +95,8 @@ py::object cuda_plan(const std::string& cell, const std::string& pass, int64_t h
 cuda::Path path_argument(const std::string& name) {
   const std::optional<cuda::Path> path = cuda::path_named(name);
   if (!path) {
-    throw py::value_error("path must be stepwise, resident or cooperative, got '" + name + "'");
+    throw py::value_error("path must be stepwise, resident, cooperative or cluster, got '" + name +
+                          "'");
   }
   return *path;
 }
@@ -107,7 +109,8 @@ cuda::DeviceProperties device_argument(const py::object& device) {
             property<int64_t>(given, "shared_bytes_per_block"),
             property<int64_t>(given, "shared_bytes_per_multiprocessor"),
             property<int>(given, "threads_per_multiprocessor"),
-            property<bool>(given, "cooperative_launch")};
+            property<bool>(given, "cooperative_launch"),
+            property<int>(given, "largest_cluster")};
   }
   const auto name = device.cast<std::string>();
   const cuda::DeviceProperties* found = cuda::find_known_device(name);
@@ -128,6 +131,7 @@ py::dict as_dict(const cuda::DeviceProperties& device) {
   properties["shared_bytes_per_multiprocessor"] = device.shared_bytes_per_multiprocessor;
   properties["threads_per_multiprocessor"] = device.threads_per_multiprocessor;
   properties["cooperative_launch"] = device.cooperative_launch;
+  properties["largest_cluster"] = device.largest_cluster;
   return properties;
 }
 

@@ -56,6 +56,14 @@ int blocks_per_multiprocessor(unsigned threads, size_t shared_bytes) {
   return static_cast<int>(blocks);
 }
 
+int64_t clusters_at_once(const cuda::Grid& grid) {
+  const cuda::DeviceProperties gpu = posed_device();
+  if (grid.cluster == 0 || grid.cluster > static_cast<unsigned>(gpu.largest_cluster)) return 0;
+  const int64_t blocks =
+      int64_t{gpu.multiprocessors} * blocks_per_multiprocessor(grid.threads, grid.shared_bytes);
+  return blocks / grid.cluster;
+}
+
 }  // namespace rotcell::simt
 
 namespace rotcell::cuda {

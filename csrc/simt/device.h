@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "cuda/device.h"
+#include "cuda/grid.h"
 
 namespace rotcell::simt {
 
@@ -13,5 +14,8 @@ cuda::DeviceProperties posed_device();
 
 // How many blocks of that size a multiprocessor of the posed device holds at once.
 int blocks_per_multiprocessor(unsigned threads, size_t shared_bytes);
+
+// How many clusters of such blocks it holds at once; 0 if not even one.
+int64_t clusters_at_once(const cuda::Grid& grid);
 
 }  // namespace rotcell::simt

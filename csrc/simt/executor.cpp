@@ -135,6 +135,8 @@ const char* waiting_in(const Thread& thread) {
   switch (thread.state) {
     case State::at_block_barrier:
       return "in a block barrier";
+    case State::at_cluster_barrier:
+      return "in a cluster barrier";
     case State::at_counter:
       return "for signals of other blocks";
     default:
@@ -198,12 +200,15 @@ unsigned lowest_lanes(unsigned count) {
 }
 
 // Prepares `block` as number `index` of the grid, its threads and warps being the `place`th.
-void set_up_block(Block& block, unsigned index, size_t place) {
+void set_up_block(Block& block, unsigned index, size_t place, Cluster& cluster) {
   const unsigned threads = execution.grid.threads;
   const unsigned warps = (threads + warp_size - 1) / warp_size;
   block.index = index;
+  block.cluster = &cluster;
   block.threads = &execution.threads[place * threads];
   block.at_barrier = block.exited = 0;
+  block.barriers_before_exit = 0;
+  block.barriers_at_exit = std::numeric_limits<unsigned>::max();
 #if defined(ROTCELL_SIMT_RACES)
   block.tokens = std::make_unique<char[]>(2 + 2 * threads);
 #endif
@@ -218,6 +223,7 @@ void set_up_block(Block& block, unsigned index, size_t place) {
     thread.lane = i % warp_size;
     thread.state = State::unstarted;
     thread.site = {};
+    thread.cluster_arrivals = thread.cluster_waits = 0;
     if (thread.copies != nullptr)
       thread.copies->first = thread.copies->count = thread.copies->groups = 0;
 #if defined(ROTCELL_SIMT_RACES)
@@ -236,15 +242,19 @@ void make_room(size_t blocks_alive) {
   if (execution.warps.size() < blocks_alive * warps) execution.warps.resize(blocks_alive * warps);
 }
 
-void run_cooperative() {
-  const unsigned blocks = execution.grid.blocks;
+// Those of a cluster wait for each other, or all of a cooperative launch.
+void run_at_once() {
+  const unsigned blocks = execution.grid.blocks, of_cluster = execution.grid.cluster;
   make_room(blocks);
   execution.blocks.resize(blocks);
   execution.ready.reset(execution.alive_threads);
   execution.exited = 0;
+  execution.clusters.assign(blocks / of_cluster, {});
   for (unsigned i = 0; i < blocks; ++i) {
+    Cluster& cluster = execution.clusters[i / of_cluster];
+    cluster.blocks = &execution.blocks[i / of_cluster * of_cluster];
     execution.blocks[i].shared = uninitialised_shared_memory(execution.grid.shared_bytes);
-    set_up_block(execution.blocks[i], i, i);
+    set_up_block(execution.blocks[i], i, i, cluster);
   }
   run_alive();
 }
@@ -271,6 +281,7 @@ void run_ordinary() {
   make_room(1);
   execution.blocks.resize(kept_blocks);
   size_t place = 0;
+  execution.clusters.resize(1);
   for (const unsigned index : block_order()) {
     Block& block = execution.blocks[place++ % kept_blocks];
     if (block.shared == nullptr)
@@ -279,7 +290,9 @@ void run_ordinary() {
       std::memset(block.shared.get(), 0xff, execution.grid.shared_bytes);
     execution.ready.reset(execution.alive_threads);
     execution.exited = 0;
-    set_up_block(block, index, 0);
+    execution.clusters[0] = {};
+    execution.clusters[0].blocks = &block;
+    set_up_block(block, index, 0, execution.clusters[0]);
     run_alive();
   }
 }
@@ -301,6 +314,15 @@ void check_launch(const char* name, Kind kind, const cuda::Grid& grid) {
       grid.blocks > static_cast<unsigned>(std::numeric_limits<int>::max()))
     cuda::launch_failed(name, grid, "invalid configuration argument");
   if (kind == Kind::ordinary) return;
+  if (kind == Kind::clusters) {
+    if (grid.cluster == 0 || grid.blocks % grid.cluster != 0)
+      cuda::launch_failed(name, grid, "invalid cluster size");
+    // A GPU would let the others wait for the first to end, but nobody here wants that.
+    const int64_t fitting = clusters_at_once(grid);
+    if (grid.blocks / grid.cluster > fitting)
+      cuda::launch_refused(name, grid, fitting * grid.cluster);
+    return;
+  }
   if (!device.cooperative_launch)
     cuda::launch_failed<cuda::LaunchRefused>(name, grid, "operation not supported");
   const int64_t fitting =
@@ -311,10 +333,10 @@ void check_launch(const char* name, Kind kind, const cuda::Grid& grid) {
 
 void run_blocks() {
   try {
-    if (execution.kind == Kind::cooperative)
-      run_cooperative();
-    else
+    if (execution.kind == Kind::ordinary)
       run_ordinary();
+    else
+      run_at_once();
   } catch (...) {
     for (Thread& thread : execution.threads)
       if (thread.fiber.stack != nullptr) abandon(thread);

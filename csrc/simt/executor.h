@@ -24,6 +24,7 @@ struct Execution {
   std::vector<Thread> threads;  // of the blocks that are alive
   std::vector<Warp> warps;
   std::vector<Block> blocks;
+  std::vector<Cluster> clusters;
   Stacks stacks;
   ReadyThreads ready;
   Fiber scheduler;

@@ -5,7 +5,7 @@
 
 namespace rotcell::simt {
 
-enum class Kind { ordinary, cooperative };
+enum class Kind { ordinary, cooperative, clusters };
 
 // A kernel together with its parameter struct.
 struct Call {

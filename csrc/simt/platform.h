@@ -47,11 +47,26 @@ void launch_cooperative(const KernelName& name, void (*kernel)(Params), const Gr
 }
 
 template <class Params>
+void launch_clusters(const KernelName& name, void (*kernel)(Params), const Grid& grid, Stream,
+                     const Params& params) {
+  launch_as(simt::Kind::clusters, name, kernel, grid, params);
+}
+
+template <class Params>
 int blocks_per_multiprocessor(void (*)(Params), unsigned threads, size_t shared_bytes) {
   return simt::blocks_per_multiprocessor(threads, shared_bytes);
 }
 
 inline void block_barrier(simt::Site site = simt::here()) { simt::wait_for_block(site); }
+
+inline constexpr bool has_clusters = true;
+inline void cluster_arrive(simt::Site site = simt::here()) { simt::arrive_at_cluster(site); }
+inline void cluster_wait(simt::Site site = simt::here()) { simt::wait_for_cluster(site); }
+inline void store_in_cluster(uint4* own, unsigned rank, const uint4& value,
+                             simt::Site site = simt::here()) {
+  *static_cast<uint4*>(simt::in_cluster(own, sizeof value, rank, site)) = value;
+}
+
 inline void signal(uint64_t* counter, simt::Site site = simt::here()) {
   simt::signal(counter, site);
 }

@@ -15,6 +15,7 @@ enum class State : uint8_t {
   unstarted,
   ready,
   at_block_barrier,
+  at_cluster_barrier,
   at_counter,
   in_warp_operation,
   exited
@@ -23,6 +24,7 @@ enum class State : uint8_t {
 enum class WarpOperation : uint8_t { synchronise, shuffle, exchange_rows, multiply_tiles };
 
 struct Block;
+struct Cluster;
 struct Warp;
 
 // An asynchronous copy into shared memory that has begun.
@@ -56,6 +58,10 @@ struct alignas(64) Thread {
   uint64_t signals;
   Thread* next_at_counter;
 
+  // Barriers of its cluster: how often it has arrived, and how often it has waited for all others.
+  unsigned cluster_arrivals;
+  unsigned cluster_waits;
+
   Copies* copies;  // made when first used, and kept for the next launch
 
   // The warp operation in which it waits.
@@ -84,11 +90,17 @@ struct FreeMemory {
 
 struct Block {
   unsigned index;
+  Cluster* cluster;
   Thread* threads;
   unsigned at_barrier;  // how many threads wait there
   unsigned exited;
   Site barrier;  // where the first of them waits
   std::unique_ptr<unsigned char, FreeMemory> shared;
+
+  // Others of the cluster use the shared memory: so many barriers of the cluster a thread must have
+  // waited for when it exits, and the fewest that one had when it did.
+  unsigned barriers_before_exit;
+  unsigned barriers_at_exit;
 
 #if defined(ROTCELL_SIMT_RACES)
   // Addresses by which ThreadSanitizer learns who waited for whom: two for the block barrier, two
@@ -96,6 +108,19 @@ struct Block {
   std::unique_ptr<char[]> tokens;
   char* block_token(unsigned turn) { return &tokens[turn % 2]; }
   char* thread_token(unsigned thread, unsigned turn) { return &tokens[2 + 2 * thread + turn % 2]; }
+#endif
+};
+
+// Blocks that meet at barriers of their own and write into each other's shared memory.
+struct Cluster {
+  Block* blocks;       // the first of them
+  unsigned arrived;    // threads, at the barrier that is not complete yet
+  unsigned completed;  // barriers
+  unsigned exited;     // threads
+  Site barrier;        // where the first of them arrived
+#if defined(ROTCELL_SIMT_RACES)
+  char tokens[2];  // as in Block
+  char* token(unsigned barrier_number) { return &tokens[barrier_number % 2]; }
 #endif
 };
 

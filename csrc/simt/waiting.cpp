@@ -186,6 +186,68 @@ void wait_for_block(Site site) {
 #endif
 }
 
+void arrive_at_cluster(Site site) {
+  Thread& thread = *execution.current;
+  Cluster& cluster = *thread.block->cluster;
+  thread.site = site;
+  if (execution.kind != Kind::clusters)
+    fail(thread, "a barrier of the cluster in a kernel that was not launched in clusters");
+  if (thread.cluster_arrivals > thread.cluster_waits)
+    fail(thread, "arrives at a cluster barrier again before it has waited for the one before");
+  if (cluster.exited > 0)
+    fail(thread, "cluster barrier after other threads of the cluster have exited");
+  if (cluster.arrived == 0)
+    cluster.barrier = site;
+  else if (!(cluster.barrier == site))
+    fail_divergent(thread, "cluster barrier", cluster.barrier);
+#if defined(ROTCELL_SIMT_RACES)
+  announce(cluster.token(thread.cluster_arrivals));
+#endif
+  ++thread.cluster_arrivals;
+  const unsigned blocks = execution.grid.cluster, threads = execution.grid.threads;
+  if (++cluster.arrived < blocks * threads) return;
+  cluster.arrived = 0;
+  ++cluster.completed;
+  for (unsigned i = 0; i < blocks * threads; ++i) {
+    Thread& other = cluster.blocks->threads[i];
+    if (other.state == State::at_cluster_barrier) release(other);
+  }
+}
+
+void wait_for_cluster(Site site) {
+  Thread& thread = *execution.current;
+  Cluster& cluster = *thread.block->cluster;
+  thread.site = site;
+  if (thread.cluster_arrivals == thread.cluster_waits)
+    fail(thread, "waits for a cluster barrier at which it has not arrived");
+  if (cluster.completed < thread.cluster_arrivals) {
+    thread.state = State::at_cluster_barrier;
+    suspend(thread);
+  }
+#if defined(ROTCELL_SIMT_RACES)
+  heed(cluster.token(thread.cluster_waits));
+#endif
+  ++thread.cluster_waits;
+}
+
+void* in_cluster(void* own, size_t bytes, unsigned rank, Site site) {
+  Thread& thread = *execution.current;
+  require(rank < execution.grid.cluster, "the cluster has no such block", site);
+  require(in_shared_memory(own, bytes), "the place is not in shared memory", site);
+  Block& other = thread.block->cluster->blocks[rank];
+  if (&other != thread.block) {
+    require(thread.cluster_waits > 0,
+            "shared memory of another block before a cluster barrier: it may not have begun", site);
+    // This thread's next arrival comes after its access.
+    const unsigned barriers = thread.cluster_arrivals + 1;
+    require(barriers <= other.barriers_at_exit,
+            "shared memory of another block after its last cluster barrier: it may have exited",
+            site);
+    if (barriers > other.barriers_before_exit) other.barriers_before_exit = barriers;
+  }
+  return other.shared.get() + (static_cast<unsigned char*>(own) - shared_memory());
+}
+
 void signal(uint64_t* counter, Site site) {
   Thread& thread = *execution.current;
   thread.site = site;
@@ -307,6 +369,17 @@ void leave(Thread& thread) {
   }
   if (thread.copies != nullptr && thread.copies->first < thread.copies->count)
     fail(thread, "the thread has exited while its asynchronous copies are under way");
+  if (thread.cluster_arrivals > thread.cluster_waits)
+    fail(thread, "the thread has exited without waiting for a cluster barrier at which it arrived");
+  if (thread.cluster_waits < block.barriers_before_exit)
+    fail(thread,
+         "the thread has exited without a cluster barrier after others used its shared memory");
+  if (block.cluster->arrived > 0) {
+    thread.site = block.cluster->barrier;
+    fail(thread, "the thread has exited while others wait for it at a cluster barrier");
+  }
+  if (thread.cluster_waits < block.barriers_at_exit) block.barriers_at_exit = thread.cluster_waits;
+  ++block.cluster->exited;
   warp.exited |= 1u << thread.lane;
   ++block.exited;
   ++execution.exited;

@@ -13,6 +13,15 @@ namespace rotcell::simt {
 
 ROTCELL_SIMT_UNWATCHED void wait_for_block(Site site);
 
+// The two halves of a barrier of the cluster.
+ROTCELL_SIMT_UNWATCHED void arrive_at_cluster(Site site);
+ROTCELL_SIMT_UNWATCHED void wait_for_cluster(Site site);
+
+// The same place as `own`, which is in this block's shared memory, in that of block `rank` of the
+// cluster. That block must have begun, as a barrier of the cluster proves, and must not exit before
+// another one.
+ROTCELL_SIMT_UNWATCHED void* in_cluster(void* own, size_t bytes, unsigned rank, Site site);
+
 // Adds one to a counter in global memory, after everything the thread has done so far.
 ROTCELL_SIMT_UNWATCHED void signal(uint64_t* counter, Site site);
 // Returns when there have been so many; sees what was done before them.

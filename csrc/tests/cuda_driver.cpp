@@ -1,11 +1,13 @@
 // Runs every CUDA kernel on small sequences in the executor, without torch, so that sanitizers see
 // nothing but the kernels, and holds the results against those of the CPU kernels in double.
 //
-//   cuda_driver [--quick | --stages | --tensor] [--once] [--stepwise | --resident | --cooperative]
+//   cuda_driver [--quick | --stages | --tensor | --clusters] [--once]
+//               [--stepwise | --resident | --cooperative]
 //     all paths, cells and number types; or
 //     quick: fewer and smaller sequences;
 //     stages: what does not fit shared memory, or the registers, as a whole;
 //     tensor: what tensor cores multiply;
+//     clusters: what blocks write into each other's shared memory;
 //     once: in one order of the threads instead of three;
 //     stepwise, resident, cooperative: on this path only
 #include <cstdio>
@@ -156,6 +158,22 @@ void check_tensor_cores() {
   }
 }
 
+// Rows that begin and end at different steps; numbers of units that blocks do not share out evenly,
+// and a block that has none.
+void check_clusters() {
+  check_cells<__half>({3, 3, 0, 7, 0, true, false}, on(Path::kCluster));
+  check_cells<__half>({3, 3, 0, 7, 0, true, true}, on(Path::kCluster));
+  check_cells<__nv_bfloat16>({2, 2, 0, 66, 0, false, false}, on(Path::kCluster));
+}
+
+// Tiles that begin and end at different steps; what does not fit the registers.
+void check_larger_clusters() {
+  check_cells<__half>({37, 3, 0, 34, 0, true, false}, on(Path::kCluster));
+  check_cells<__nv_bfloat16>({37, 3, 0, 40, 0, true, true}, on(Path::kCluster));
+  check_cells<__half>({2, 2, 0, 250, 0, false, false}, on(Path::kCluster));
+  check_cells<__half>({3, 2, 0, 512, 0, true, true}, on(Path::kCluster));
+}
+
 void check_quickly() {
   check_paths({5, 2, 0, 5, 0, false, false});
   check_paths(with_hard_sigmoid({6, 3, 0, 8, 0, true, true}));
@@ -186,13 +204,17 @@ void check_all() {
   check_cells<__half>({17, 2, 0, 270, 0, false, false}, on(Path::kCooperative, 12));
   check_tensor_cores();
   check_all_stages();
+  check_clusters();
+  check_larger_clusters();
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  const std::map<std::string, void (*)()> parts = {
-      {"--quick", check_quickly}, {"--stages", check_all_stages}, {"--tensor", check_tensor_cores}};
+  const std::map<std::string, void (*)()> parts = {{"--quick", check_quickly},
+                                                   {"--stages", check_all_stages},
+                                                   {"--tensor", check_tensor_cores},
+                                                   {"--clusters", check_clusters}};
   void (*part)() = check_all;
   for (const std::string& argument : std::vector<std::string>(arguments + 1, arguments + count)) {
     if (argument == "--once") {

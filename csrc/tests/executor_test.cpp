@@ -1,6 +1,8 @@
 // Tests csrc/simt without torch. With --fault NAME it runs a broken kernel instead, which the build
 // with the sanitizer for that fault must report.
 #include <cstdio>
+#include <cstring>
+#include <stdexcept>
 #include <string>
 
 #include "tests/executor/check.h"
@@ -18,18 +20,50 @@ void check(bool right, const std::string& what) {
   if (!right) std::printf("FAILED: %s\n", what.c_str());
 }
 
+void expect_error(const std::string& what, const std::vector<std::string>& parts,
+                  const std::function<void()>& launch) {
+  std::string message;
+  try {
+    launch();
+  } catch (const std::runtime_error& error) {
+    message = error.what();
+  }
+  bool right = !message.empty();
+  for (const std::string& part : parts) right &= message.find(part) != std::string::npos;
+  check(right, what + ", got: " + message);
+}
+
+void in_every_order(const std::function<void(const std::string&)>& body) {
+  simt::set_order(simt::Order::random, 3);
+  body("random");
+  simt::set_order(simt::Order::reverse);
+  body("reverse");
+  simt::set_order(simt::Order::forward);
+  body("forward");
+}
+
+namespace {
+
+void test_everywhere(const std::string& order) {
+  test_results(order);
+  test_clusters(order);
+}
+
+}  // namespace
+
 int run_all() {
   simt::set_order(simt::Order::forward);
-  test_results("forward");
+  test_everywhere("forward");
   simt::set_order(simt::Order::reverse);
-  test_results("reverse");
+  test_everywhere("reverse");
   for (int seed = 0; seed < 3; ++seed) {
     simt::set_order(simt::Order::random, seed);
-    test_results("random, seed " + std::to_string(seed));
+    test_everywhere("random, seed " + std::to_string(seed));
   }
   simt::set_order(simt::Order::forward);
   test_scheduling();
   test_misuse();
+  test_cluster_misuse();
   test_numbers();
   test_captures();
   std::printf("%d passed, %d failed\n", passed, failed);

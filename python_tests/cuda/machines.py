@@ -106,4 +106,6 @@ RESIDENT_ROWS = Setting("resident", "small")
 COOPERATIVE = Setting("cooperative", "H100")
 COOPERATIVE_UNITS = Setting("cooperative", "small")
 COOPERATIVE_PLAIN = Setting("cooperative", "small T4")
+CLUSTER = Setting("cluster", "H100")
+#: For every number type; clusters are for half types.
 SETTINGS = [STEPWISE, RESIDENT, RESIDENT_ROWS, COOPERATIVE, COOPERATIVE_UNITS]

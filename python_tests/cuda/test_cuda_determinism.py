@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import KINDS
 from kernel_cases import Case, run
-from machines import COOPERATIVE_PLAIN, SETTINGS, STEPWISE, on
+from machines import CLUSTER, COOPERATIVE_PLAIN, SETTINGS, STEPWISE, on
 
 DTYPES = [torch.float32, torch.bfloat16]
 PROJECTING = [kind for kind in KINDS if kind.description.can_project]
@@ -52,7 +52,17 @@ def test_two_backward_passes_give_the_same_bits(machine, kind, setting, dtype):
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_the_order_of_threads_does_not_matter(executor, kind, setting, dtype, reverse):
-    case = Case(kind, 6, 3, 3, 21, packed=True, reverse=reverse)
+    check_orders(executor, setting, Case(kind, 6, 3, 3, 21, packed=True, reverse=reverse), dtype)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_order_of_threads_does_not_matter_in_clusters(executor, kind, reverse):
+    case = Case(kind, 18, 3, 3, 41, packed=True, reverse=reverse)
+    check_orders(executor, CLUSTER, case, torch.bfloat16)
+
+
+def check_orders(executor, setting, case, dtype):
     expected = results_and_gradients(executor, setting, case, dtype)
     for order, seed in [("reverse", 0), ("random", 1), ("random", 2)]:
         executor.module.set_order(order, seed)

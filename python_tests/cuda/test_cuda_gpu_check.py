@@ -58,6 +58,7 @@ RESULTS = [
     f"results, {path}, {cell}, {dtype}"
     for path in checks.PATHS
     for cell, dtype in (("rot_lstm", "float32"), ("rot_gru", "float16"), ("lstm", "float64"))
+    if path != "cluster" or dtype == "float16"
 ]
 
 
@@ -100,7 +101,7 @@ def test_layers_and_the_self_check(posed, name):
     found = EVERY[name](PosedGpu(), 0.1)
     assert found["ok"] is True, found
     if name == "self-check":  # every path, cell and pass
-        assert len(found["milliseconds"]) == 3 * 4 * 2
+        assert len(found["milliseconds"]) == 4 * 4 * 2
 
 
 def test_what_needs_streams_is_not_possible_without(posed):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import GRU, KINDS, LSTM, assert_all_near
 from kernel_cases import Case, run
-from machines import KNOWN, STEPWISE, Setting
+from machines import CLUSTER, KNOWN, STEPWISE, Setting
 from test_kernels import SIGMOIDS
 
 ONE_LAUNCH = ["resident", "cooperative"]
@@ -32,6 +32,15 @@ def test_a_sequence_is_one_launch_in_each_pass(executor, kind, path, packed, rev
     forward, backward = launches_of_each_pass(executor, case, path)
     assert forward == {f"{kind}_{path}_forward": 1}
     assert backward == {f"{kind}_{path}_backward": 1}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_clusters_are_one_launch_in_each_pass(executor, kind):
+    executor.use(CLUSTER, Case(kind, 6, STEPS, 3, 20), torch.float16)
+    tensors, batch_sizes = Case(kind, 6, STEPS, 3, 20).arguments(torch.float16)
+    run(kind.kernel, tensors, batch_sizes)
+    passes = ("forward", "backward")
+    assert executor.launches() == {f"{kind}_cluster_{pass_name}": 1 for pass_name in passes}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -87,6 +96,18 @@ def test_a_forced_path_that_cannot_run_says_why(executor, name):
         case.kind.kernel(*tensors, None)
 
 
+@pytest.mark.parametrize(
+    ("device", "dtype", "message"),
+    [("A100", torch.float16, "has no clusters"), ("H100", torch.float32, "it is for half types")],
+)
+def test_forced_clusters_that_cannot_run_say_why(executor, device, dtype, message):
+    executor.module.pose_as(device)
+    executor.force_path("cluster")
+    tensors, _ = Case(LSTM, 2, 2, 3, 6).arguments(dtype)
+    with pytest.raises(RuntimeError, match=f"forced path cluster cannot run.*{message}"):
+        LSTM.kernel(*tensors, None)
+
+
 def test_a_forced_path_without_cooperative_launch_says_why(executor):
     executor.module.pose_as(KNOWN["T4"] | {"cooperative_launch": False})
     executor.force_path("cooperative")
@@ -96,7 +117,9 @@ def test_a_forced_path_without_cooperative_launch_says_why(executor):
 
 
 def test_an_unknown_path_is_refused(executor):
-    with pytest.raises(ValueError, match="stepwise, resident or cooperative, got 'fastest'"):
+    with pytest.raises(
+        ValueError, match="stepwise, resident, cooperative or cluster, got 'fastest'"
+    ):
         executor.force_path("fastest")
 
 
@@ -124,6 +147,24 @@ def test_a_cooperative_launch_that_is_refused_goes_stepwise(executor, kind):
     assert all("_stage" in name for name in counts)
     expected, expected_grads = run(kind.reference, tensors, batch_sizes)
     assert_all_near(results + grads, expected + expected_grads)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_clusters_that_are_refused_go_cooperative(executor, kind):
+    case = Case(kind, 4, 3, 2, 300, packed=True)
+    needed = {
+        path: Setting(path, "H100").plan(case, torch.float16, "forward")["shared_bytes"]
+        for path in ("cluster", "cooperative")
+    }
+    # No multiprocessor has room for a block of a cluster, but all have for one of the others.
+    room = needed["cooperative"] + 1024
+    assert room < needed["cluster"]
+    executor.module.pose_as(KNOWN["H100"] | {"shared_bytes_per_multiprocessor": room})
+    tensors, batch_sizes = case.arguments(torch.float16)
+    results = kind.kernel(*tensors, batch_sizes)
+    assert executor.launches() == {f"{kind}_cooperative_forward": 1}
+    expected = kind.reference(*(None if t is None else t.double() for t in tensors), batch_sizes)
+    assert_all_near(results, expected, tolerance=2e-3)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

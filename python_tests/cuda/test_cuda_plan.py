@@ -53,7 +53,8 @@ def test_larger_sizes_are_cooperative_and_the_largest_stepwise(cell, pass_name, 
             plan(cell, pass_name, hidden, dtype, device, 16)["path"]
             for hidden in (50, middle, 4000)
         ]
-        assert paths == ["resident", "cooperative", "stepwise"]
+        clusters = device == "H100" and dtype == "float16" and pass_name == "forward"
+        assert paths == ["resident", "cluster" if clusters else "cooperative", "stepwise"]
 
 
 @pytest.mark.parametrize("pass_name", PASSES)
@@ -76,11 +77,22 @@ def test_no_launch_is_more_than_the_gpu_allows(cell, pass_name, dtype, device):
     limits = KNOWN[device]
     for hidden in [*range(1, 200), *range(200, 2000, 37)]:
         for batch in (1, 7, 300):
-            for path in ("resident", "cooperative"):
+            for path in ("resident", "cooperative", "cluster"):
                 found = plan(cell, pass_name, hidden, dtype, device, batch, path=path)
                 if found is None:
                     continue
                 assert found["path"] == path
+                if path == "cluster":
+                    cluster, units = found["cluster"], found["units_per_block"]
+                    assert 2 <= cluster <= limits["largest_cluster"]
+                    assert cluster * units >= hidden
+                    # A tile of the batch each, and all at once.
+                    assert found["tile_groups"] == -(-batch // 16)
+                    assert found["blocks"] == cluster * found["tile_groups"]
+                    assert found["blocks"] <= limits["multiprocessors"]
+                    assert units % 8 == 0  # 16 bytes
+                    continue
+                assert found["cluster"] == 1
                 assert 0 < found["shared_bytes"] <= limits["shared_bytes_per_block"]
                 assert 0 < found["threads"] <= 1024
                 assert found["threads"] % 32 == 0
@@ -114,11 +126,43 @@ def test_more_shared_memory_and_narrower_types_fit_more_units(cell, pass_name, p
     assert by_type == sorted(by_type)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_clusters_are_as_small_as_their_blocks_allow(cell, dtype):
+    def cluster(hidden: int, batch: int = 16, pass_name: str = "forward") -> int | None:
+        found = plan(cell, pass_name, hidden, dtype, "H100", batch, path="cluster")
+        return found and found["cluster"]
+
+    for pass_name in PASSES:
+        sizes = [cluster(hidden, 16, pass_name) for hidden in (64, 65, 256, 257, 512, 513)]
+        assert sizes == [2, 4, 8, 16, 16, None]
+    # No more clusters than there is room for at once.
+    assert (cluster(256, 256), cluster(256, 257)) == (8, None)
+    assert (cluster(512, 128), cluster(512, 129)) == (16, None)
+
+
+def test_clusters_are_chosen_forward_for_half_types_where_the_gpu_has_them():
+    def path(pass_name: str, dtype: str, device: Any) -> str:
+        return plan("rot_lstm", pass_name, 512, dtype, device)["path"]
+
+    for dtype in ("float16", "bfloat16"):
+        assert path("forward", dtype, "H100") == "cluster"
+        assert path("backward", dtype, "H100") == "cooperative"
+        # Those of 8 blocks are not enough for 512 units.
+        for most in (1, 8):
+            device = KNOWN["H100"] | {"largest_cluster": most}
+            assert path("forward", dtype, device) == "cooperative"
+            assert plan("rot_lstm", "forward", 512, dtype, device, path="cluster") is None
+    assert path("forward", "float32", "H100") == "cooperative"
+    for device in ("T4", "A100", "RTX 4090"):
+        assert plan("rot_lstm", "forward", 256, "float16", device, path="cluster") is None
+
+
 def test_projections_run_stepwise():
     for device in KNOWN:
         found = plan("rot_lstm", "forward", 50, "float32", device, projection=True)
         assert found["path"] == "stepwise"
-        for path in ("resident", "cooperative"):
+        for path in ("resident", "cooperative", "cluster"):
             assert (
                 plan("rot_lstm", "forward", 50, "float32", device, projection=True, path=path)
                 is None
@@ -182,7 +226,7 @@ BAD = {
     "hidden": ({"hidden": -1}, "hidden must not be negative"),
     "device": ({"device": "GTX 285"}, "device must be .* got 'GTX 285'"),
     "properties": ({"device": {"multiprocessors": 3}}, "compute_capability is missing"),
-    "path": ({"path": "fastest"}, "path must be stepwise, resident or cooperative"),
+    "path": ({"path": "fastest"}, "path must be stepwise, resident, cooperative or cluster"),
 }
 
 

@@ -9,6 +9,7 @@ import torch
 from helpers import GRU, KINDS, TOLERANCE, Kind, assert_all_near
 from kernel_cases import Case, output_gradients, run
 from machines import (
+    CLUSTER,
     COOPERATIVE,
     COOPERATIVE_PLAIN,
     COOPERATIVE_UNITS,
@@ -65,6 +66,7 @@ LARGE_HALF = {
     COOPERATIVE: [(3, 2, 5, 163), (17, 2, 3, 160), (2, 1, 3, 262)],
     COOPERATIVE_UNITS: [(18, 3, 4, 33), (3, 2, 3, 61)],
     COOPERATIVE_PLAIN: [(18, 3, 4, 33), (3, 2, 3, 42)],
+    CLUSTER: [(17, 3, 3, 66), (3, 2, 5, 163), (2, 2, 3, 256), (2, 2, 3, 512)],
 }
 
 
@@ -136,7 +138,7 @@ def check_half(machine: Machine, setting: Setting, case: Case, dtype: torch.dtyp
 
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize("case", HALF_CASES, ids=str)
-@pytest.mark.parametrize("setting", [*SETTINGS, COOPERATIVE_PLAIN], ids=str)
+@pytest.mark.parametrize("setting", [*SETTINGS, COOPERATIVE_PLAIN, CLUSTER], ids=str)
 def test_half_types_are_as_good_as_their_rounding(machine, setting, case, dtype):
     check_half(machine, setting, case, dtype)
 
@@ -170,7 +172,8 @@ def test_the_settings_reach_every_kind_of_launch():
     case = Case(GRU, 18, 2, 3, 40)
 
     def plans(dtype: torch.dtype) -> list:
-        found = [s.plan(case, dtype, "forward") for s in [*SETTINGS, COOPERATIVE_PLAIN]]
+        settings = [*SETTINGS, COOPERATIVE_PLAIN, CLUSTER]
+        found = [p for s in settings if (p := s.plan(case, dtype, "forward")) is not None]
         return [
             (p["path"], p["rows_per_block"], p["units_per_block"] > 2, p["tensor_cores"])
             for p in found
@@ -187,6 +190,7 @@ def test_the_settings_reach_every_kind_of_launch():
         ("cooperative", 0, False, True),
         ("cooperative", 0, True, True),
         ("cooperative", 0, True, False),
+        ("cluster", 0, True, True),
     ]
 
 

@@ -22,7 +22,9 @@ from rotcell.reference import UNCHANGED, StateChanges
 
 TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 #: Hidden sizes that go to each path on the device of `pose`.
-SMALL = {"resident": 20, "cooperative": 72, "stepwise": 9}
+SMALL = {"resident": 20, "cooperative": 72, "stepwise": 9, "cluster": 200}
+#: Those for every number type.
+ANY_TYPE = ["stepwise", "resident", "cooperative"]
 
 
 def tight_device() -> dict[str, int]:
@@ -76,6 +78,7 @@ def pose(executor, path):
         "stepwise": KNOWN["H100"] | {"shared_bytes_per_block": 16, "cooperative_launch": False},
         "resident": KNOWN["H100"],
         "cooperative": tight_device(),
+        "cluster": KNOWN["H100"],
     }
     executor.module.pose_as(devices[path])
 
@@ -95,6 +98,8 @@ def assert_right(kind, tensors, found):
 @pytest.mark.parametrize("path", _libraries.CUDA_PATHS)
 @pytest.mark.parametrize("kind", [LSTM, GRU], ids=str)
 def test_right_paths_pass_by_a_margin(executor, monkeypatch, kind, path, dtype):
+    if path == "cluster" and dtype.itemsize > 2:
+        return
     executor.module.pose_as(POSES["small"])
     monkeypatch.setattr(_libraries, "_cuda", ctypes.CDLL(executor.module.__file__))
     for pass_name in ("forward", "backward"):
@@ -105,7 +110,7 @@ def test_right_paths_pass_by_a_margin(executor, monkeypatch, kind, path, dtype):
         assert found.largest_error < found.tolerance / 2, found
 
 
-@pytest.mark.parametrize("path", _libraries.CUDA_PATHS)
+@pytest.mark.parametrize("path", ANY_TYPE)
 def test_each_path_is_checked_once_for_each_pass(checked, path):
     tensors, found = run_checked(checked, path)
     assert outcomes() == [(path, "forward", "right"), (path, "backward", "right")]
@@ -384,6 +389,38 @@ def test_a_refused_cooperative_launch_is_no_fault(checked):
     assert {outcome for *_, outcome in outcomes()} == {"right"}
 
 
+def run_in_clusters(checked, kind=LSTM):
+    tensors, found = run_checked(checked, "cluster", kind, torch.float16)
+    expected = run(kind.reference, [None if t is None else t.double() for t in tensors], None)
+    assert_all_near(found[0], expected[0], tolerance=4e-3)
+
+
+def test_clusters_are_checked_once(checked):
+    run_in_clusters(checked)
+    assert outcomes() == [("cluster", "forward", "right"), ("cooperative", "backward", "right")]
+    run_in_clusters(checked)
+    assert len(outcomes()) == 2
+
+
+@pytest.mark.parametrize("fault", ["does nothing", "fails to launch"])
+@pytest.mark.parametrize("kind", [LSTM, GRU], ids=str)
+def test_faulty_clusters_are_switched_off_and_the_cooperative_path_takes_over(checked, kind, fault):
+    checked.module.plant_fault(f"{kind}_cluster_forward", fault)
+    with pytest.warns(RuntimeWarning, match="cluster path does not work.*The cooperative path"):
+        run_in_clusters(checked, kind)
+    checked.launches()
+    run_in_clusters(checked, kind)
+    assert f"{kind}_cooperative_forward" in checked.launches()
+    assert ("cooperative", "forward", "right") in outcomes()
+
+
+def test_refused_clusters_are_no_fault(checked):
+    checked.module.pose_as(KNOWN["H100"] | {"shared_bytes_per_multiprocessor": 2048})
+    tensors, _ = small_case("cluster").arguments(torch.float16)
+    run(LSTM.kernel, tensors, None)
+    assert {outcome for *_, outcome in outcomes()} == {"right"}
+
+
 def test_paths_can_be_forbidden(checked):
     _libraries.allow_cuda_path("resident", False)
     tensors, found = run_checked(checked, "resident")
@@ -394,7 +431,7 @@ def test_paths_can_be_forbidden(checked):
 @pytest.mark.parametrize(
     ("text", "paths"),
     [
-        ("", ("stepwise", "resident", "cooperative")),
+        ("", ("stepwise", "resident", "cooperative", "cluster")),
         ("stepwise", ("stepwise",)),
         ("resident", ("stepwise", "resident")),
         ("cooperative, stepwise", ("stepwise", "cooperative")),

@@ -25,7 +25,7 @@ from .machine import Gpu
 
 Check = Callable[[Gpu, float], dict[str, Any]]
 
-PATHS = ("resident", "cooperative", "stepwise")
+PATHS = ("resident", "cluster", "cooperative", "stepwise")
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 STEPS = 5
 
@@ -33,6 +33,11 @@ STEPS = 5
 def type_name(dtype: torch.dtype) -> str:
     """Without torch's prefix."""
     return str(dtype).removeprefix("torch.")
+
+
+def usual_type(path: str) -> torch.dtype:
+    """Of what is checked in one type only; clusters have no float32."""
+    return torch.float16 if path == "cluster" else torch.float32
 
 
 def _facts(machine: Gpu, seconds: float) -> dict[str, Any]:
@@ -163,12 +168,13 @@ def _on_path(path: str, cell: str, body: Callable[[Gpu, Any, Tensor], dict[str, 
     def check(machine: Gpu, seconds: float) -> dict[str, Any]:
         if not machine.has_streams:
             return {"ok": None, "reason": "this device has no streams"}
-        properties = machine.properties()
+        dtype, properties = usual_type(path), machine.properties()
         for pass_name in _libraries.CUDA_PASSES:
-            if not fits(path, cell, pass_name, 20, 6, STEPS, torch.float32, properties):
+            if not fits(path, cell, pass_name, 20, 6, STEPS, dtype, properties):
                 return {"ok": None, "reason": "does not fit"}
-        layer = _layer(machine, cell)
-        x = torch.randn(STEPS, 6, 6, generator=torch.Generator().manual_seed(5)).to(machine.device)
+        layer = _layer(machine, cell).to(dtype)
+        x = torch.randn(STEPS, 6, 6, generator=torch.Generator().manual_seed(5))
+        x = x.to(machine.device, dtype)
         with machine.forced(path):
             return body(machine, layer, x)
 
@@ -222,10 +228,11 @@ def _no_waiting(machine: Gpu, layer: Any, x: Tensor) -> dict[str, Any]:
 def _self_check(machine: Gpu, seconds: float) -> dict[str, Any]:
     """What the self-check finds, and what it costs at the first use of a path."""
     found = []
-    for path, (batch, hidden) in zip(PATHS, ((32, 50), (32, 256), (32, 256)), strict=True):
+    for path in PATHS:
+        usual = (32, 50 if path == "resident" else 256)
+        batch, size = usual if machine.has_streams else machine.sizes[0]
         for cell, pass_name in itertools.product(CELLS.values(), _libraries.CUDA_PASSES):
-            size = hidden if machine.has_streams else machine.sizes[0][1]
-            dtype, properties = torch.float32, machine.properties()
+            dtype, properties = usual_type(path), machine.properties()
             if fits(path, cell.name, pass_name, size, batch, STEPS, dtype, properties):
                 result = self_check.check_path(
                     machine.device, path, cell, pass_name, dtype, size, batch

@@ -91,13 +91,12 @@ BackwardResult backward(CellIndex index, const BackwardArguments& a) {
   Tensor grad_h;
   if (sizes.tokens > 0) {
     const Memory memory = t.grad_cells ? Memory::kOfEachStep : Memory::kAsEver;
-    const Launch launch = make_launch(index, cuda::Pass::kBackward, a, memory, sizes, sequence);
-    bool done = false;
-    if (!launch.stepwise()) {
-      grad_h = running_gradient(a.grad_h_n, a.h0, wide);
-      done = backward_in_one_launch(launch, t, grad_h);
+    Launch launch = make_launch(index, cuda::Pass::kBackward, a, memory, sizes, sequence);
+    if (!launch.stepwise()) grad_h = running_gradient(a.grad_h_n, a.h0, wide);
+    while (!launch.stepwise() && !backward_in_one_launch(launch, t, grad_h)) {
+      take_next_path(launch, device);
     }
-    if (!done) {
+    if (launch.stepwise()) {
       grad_h = backward_stepwise(launch, sequence, t, running_gradient(a.grad_h_n, a.h0, type));
     }
   } else {

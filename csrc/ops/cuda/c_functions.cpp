@@ -22,7 +22,7 @@ std::atomic<RotcellCheck> check_of_python{nullptr};
 std::atomic<RotcellProductSettings> settings_of_python{nullptr};
 std::atomic<RotcellCapture> capture_of_python{nullptr};
 
-bool is_path(int path) { return path >= 0 && path <= static_cast<int>(Path::kCooperative); }
+bool is_path(int path) { return path >= 0 && path <= static_cast<int>(Path::kCluster); }
 
 std::optional<gpu::PathUse> known_use(const RotcellPathUse& use) {
   if (!is_path(use.path) || use.cell < 0 || use.cell >= rotcell::Cells::kCount || use.pass < 0 ||
@@ -79,7 +79,7 @@ ROTCELL_EXPORTED int rotcell_cuda_has_kernels(int device) {
   return rotcell::cuda::has_kernels(device) ? 1 : 0;
 }
 
-ROTCELL_EXPORTED int rotcell_cuda_device(int device, int64_t properties[6]) {
+ROTCELL_EXPORTED int rotcell_cuda_device(int device, int64_t properties[7]) {
   try {
     const rotcell::cuda::DeviceProperties found = rotcell::cuda::device_properties(device);
     properties[0] = found.compute_capability;
@@ -88,6 +88,7 @@ ROTCELL_EXPORTED int rotcell_cuda_device(int device, int64_t properties[6]) {
     properties[3] = found.shared_bytes_per_multiprocessor;
     properties[4] = found.threads_per_multiprocessor;
     properties[5] = found.cooperative_launch ? 1 : 0;
+    properties[6] = found.largest_cluster;
     return 0;
   } catch (const std::exception&) {
     return -1;

@@ -10,10 +10,10 @@ extern "C" {
 int rotcell_cuda_has_kernels(int device);
 
 // The properties of a GPU in the order of cuda/device.h. 0, or -1 if there is none.
-int rotcell_cuda_device(int device, int64_t properties[6]);
+int rotcell_cuda_device(int device, int64_t properties[7]);
 
-// Paths are 0 stepwise, 1 resident, 2 cooperative. Cells, passes and number types count as in their
-// enums. What a function is told and does not know it answers with -1.
+// Paths are 0 stepwise, 1 resident, 2 cooperative, 3 cluster. Cells, passes and number types count
+// as in their enums. What a function is told and does not know it answers with -1.
 
 // For tests: the path that all calls take; -1 the fastest again.
 int rotcell_cuda_force_path(int path);

@@ -13,7 +13,7 @@ bool forward_in_one_launch(const Launch& launch, const ForwardTensors& t) {
   const int64_t batch = t.h.size(0), hidden = launch.request.hidden;
   Tensor operands, waiting;
   // What is known between the stages of a step.
-  if (cell.stages > 1 && launch.plan.path == cuda::Path::kCooperative) {
+  if (cell.stages > 1 && launch.plan.path != cuda::Path::kResident) {
     operands = empty({batch, hidden}, t.h.dtype(), t.h.device());
     waiting = empty({batch, t.w_hh.size(0)}, compute_type(t.h.dtype()), t.h.device());
   }
@@ -72,10 +72,9 @@ ForwardResult forward(CellIndex index, const ForwardArguments& a) {
   if (keeps_cells) t.cells = empty({sizes.tokens, sizes.hidden}, type, device);
   if (sizes.tokens > 0) {
     const Memory memory = t.keep == cuda::Keep::kMemory ? Memory::kOfEachStep : Memory::kAsEver;
-    const Launch launch = make_launch(index, cuda::Pass::kForward, a, memory, sizes, sequence);
-    if (launch.stepwise() || !forward_in_one_launch(launch, t)) {
-      forward_stepwise(launch, sequence, t);
-    }
+    Launch launch = make_launch(index, cuda::Pass::kForward, a, memory, sizes, sequence);
+    while (!launch.stepwise() && !forward_in_one_launch(launch, t)) take_next_path(launch, device);
+    if (launch.stepwise()) forward_stepwise(launch, sequence, t);
   }
   ForwardResult result;
   result.out = std::move(t.out);

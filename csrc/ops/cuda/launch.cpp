@@ -14,6 +14,12 @@ cuda::Number number_of(DType dtype) {
   return cuda::Number::kBFloat16;  // check_arguments has refused all others
 }
 
+void give_counters(Launch& launch, Device device) {
+  if (launch.plan.path == cuda::Path::kCooperative) {
+    launch.counters = Tensor::zeros({cuda::signal_count(launch.steps.batch)}, int64(), device);
+  }
+}
+
 }  // namespace
 
 Launch make_launch(CellIndex cell, cuda::Pass pass, const LayerArguments& arguments, Memory memory,
@@ -58,10 +64,14 @@ Launch make_launch(CellIndex cell, cuda::Pass pass, const LayerArguments& argume
     launch.steps.batch_sizes = launch.table.const_data<int64_t>();
     launch.steps.offsets = launch.steps.batch_sizes + steps.count;
   }
-  if (launch.plan.path == cuda::Path::kCooperative) {
-    launch.counters = Tensor::zeros({cuda::signal_count(steps.batch)}, int64(), device);
-  }
+  give_counters(launch, device);
   return launch;
+}
+
+void take_next_path(Launch& launch, Device device) {
+  launch.plan = cuda::plan_instead_of(launch.plan.path, launch.request,
+                                      cuda::device_properties(device.index));
+  give_counters(launch, device);
 }
 
 template <class Parameters>

@@ -34,8 +34,11 @@ enum class Memory {
 Launch make_launch(CellIndex cell, cuda::Pass pass, const LayerArguments& arguments, Memory memory,
                    const LayerSizes& sizes, const Sequence& sequence);
 
+// The device has refused the launch: goes over to the next best path.
+void take_next_path(Launch& launch, Device device);
+
 // Runs the kernel of a path that has one launch for the whole sequence. False if the device refuses
-// it, and the stepwise path must do; if the path is forced, that is an error.
+// it, and another path must do; if the path is forced, that is an error.
 template <class Parameters>
 bool run_in_one_launch(const Launch& launch, const Parameters& parameters);
 

@@ -17,7 +17,7 @@ thread_local int forced_of_thread = kNotForced;
 
 std::atomic<Check> registered_check{nullptr};
 
-constexpr int kPaths = 3, kNumbers = 4, kPasses = 2;
+constexpr int kPaths = 4, kNumbers = 4, kPasses = 2;
 constexpr uint32_t kAllPaths = (1 << kPaths) - 1;
 std::atomic<uint32_t> allowed_paths{kAllPaths};
 
@@ -88,6 +88,11 @@ std::string why_not(Path path, const cuda::Request& request, const cuda::DeviceP
   if (path == Path::kCooperative && !device.cooperative_launch) {
     return "the device has no cooperative launch";
   }
+  if (path == Path::kCluster) {
+    if (device.largest_cluster < 2) return "the device, or this build for it, has no clusters";
+    return "it is for half types, and for no more units and rows than fit clusters of up to " +
+           std::to_string(device.largest_cluster) + " blocks that run at once";
+  }
   return "what a block must have on chip does not fit into the device's " +
          std::to_string(device.shared_bytes_per_block) + " bytes of shared memory and registers";
 }
@@ -145,15 +150,17 @@ cuda::Plan plan_for(int device_index, const cuda::Request& request,
     if (usable(use) && checking == Checking::kAllowed) check_before_use(use, request, plan);
     return usable(use);
   };
-  const cuda::Plan stepwise = *cuda::plan_path(Path::kStepwise, request, device);
-  if (only_stepwise == OnlyStepwise::kNo) {
-    const cuda::Plan fastest = cuda::choose_plan(request, device);
-    if (fastest.path != Path::kStepwise && checked(fastest)) return fastest;
+  cuda::Plan plan = only_stepwise == OnlyStepwise::kNo
+                        ? cuda::choose_plan(request, device)
+                        : *cuda::plan_path(Path::kStepwise, request, device);
+  for (; plan.path != Path::kStepwise;
+       plan = cuda::plan_instead_of(plan.path, request, device)) {
+    if (checked(plan)) return plan;
   }
   const bool changes = only_stepwise == OnlyStepwise::kStateChanges;
-  if (checked(stepwise) && (!request.projection || checked(stepwise, Option::kProjection)) &&
-      (!changes || checked(stepwise, Option::kStateChanges))) {
-    return stepwise;
+  if (checked(plan) && (!request.projection || checked(plan, Option::kProjection)) &&
+      (!changes || checked(plan, Option::kStateChanges))) {
+    return plan;
   }
   fail("the self-check has switched off every path for ", kCells[request.cell].name,
        " here; rotcell.use_reference() still computes it");

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cuda/platform.h"
 #include "simt/control.h"
@@ -13,6 +15,13 @@ namespace rotcell::tests {
 
 // Counts, and prints what failed.
 void check(bool right, const std::string& what);
+
+// The error of the launch must hold all of `parts`.
+void expect_error(const std::string& what, const std::vector<std::string>& parts,
+                  const std::function<void()>& launch);
+
+// body(name of the order) with each of them; afterwards it is forward.
+void in_every_order(const std::function<void(const std::string&)>& body);
 
 // A heap block of the exact size, aligned as CUDA's allocations are, full of NaNs.
 template <class T>
@@ -46,8 +55,10 @@ struct Output {
 };
 
 void test_results(const std::string& order);  // with the order that is set
+void test_clusters(const std::string& order);
 void test_scheduling();
 void test_misuse();
+void test_cluster_misuse();
 void test_numbers();
 void test_captures();
 

@@ -34,6 +34,17 @@ ROTCELL_GLOBAL void missing_wait(Output p) {
   p.out[threadIdx.x] = cuda::load_coherent(p.out + next_block * blockDim.x + threadIdx.x);
 }
 
+// What the other block of the cluster writes is read before it has arrived.
+ROTCELL_GLOBAL void missing_cluster_barrier(Output p) {
+  ROTCELL_SHARED(uint4, values);
+  cuda::cluster_arrive();
+  cuda::cluster_wait();
+  cuda::store_in_cluster(values + threadIdx.x, 1 - blockIdx.x, {1, 2, 3, 4});
+  p.out[blockIdx.x * blockDim.x + threadIdx.x] = static_cast<float>(values[threadIdx.x].x);
+  cuda::cluster_arrive();
+  cuda::cluster_wait();
+}
+
 ROTCELL_GLOBAL void missing_barrier_after_copies(Output p) {
   ROTCELL_SHARED(float, values);
   cuda::copy_async(values + 4 * threadIdx.x, p.out, true);
@@ -79,6 +90,9 @@ bool run_fault(const std::string& name) {
   else if (name == "missing-wait")
     cuda::launch_cooperative("missing_wait", missing_wait, {2, threads, 0}, nullptr,
                              {out.data(), 0});
+  else if (name == "missing-cluster-barrier")
+    cuda::launch_clusters("missing_cluster_barrier", missing_cluster_barrier,
+                          {2, threads, 4 * bytes, 2}, nullptr, {out.data(), 0});
   else if (name == "missing-barrier-after-copies")
     cuda::launch("missing_barrier_after_copies", missing_barrier_after_copies,
                  {1, threads, 4 * bytes}, nullptr, {out.data(), 0});

@@ -1,9 +1,6 @@
 // Kernels and launches that CUDA leaves undefined or refuses: each must be an error that says
 // where.
 #include <cstring>
-#include <functional>
-#include <stdexcept>
-#include <vector>
 
 #include "cuda/known_devices.h"
 #include "tests/executor/check.h"
@@ -119,20 +116,6 @@ ROTCELL_GLOBAL void load_and_multiply(RowsParams p) {
     multiply(p);
 }
 
-// The error must hold all of `parts`.
-void expect_error(const std::string& what, const std::vector<std::string>& parts,
-                  const std::function<void()>& launch) {
-  std::string message;
-  try {
-    launch();
-  } catch (const std::runtime_error& error) {
-    message = error.what();
-  }
-  bool right = !message.empty();
-  for (const std::string& part : parts) right &= message.find(part) != std::string::npos;
-  check(right, what + ", got: " + message);
-}
-
 struct Case {
   const char* name;
   void (*kernel)(Output);
@@ -239,12 +222,7 @@ void test_refused_launches() {
 }  // namespace
 
 void test_misuse() {
-  test_kernels("forward");
-  simt::set_order(simt::Order::reverse);
-  test_kernels("reverse");
-  simt::set_order(simt::Order::random, 3);
-  test_kernels("random");
-  simt::set_order(simt::Order::forward);
+  in_every_order(test_kernels);
   test_tile_misuse();
   test_place();
   test_refused_launches();
