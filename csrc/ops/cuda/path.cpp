@@ -153,8 +153,7 @@ cuda::Plan plan_for(int device_index, const cuda::Request& request,
   cuda::Plan plan = only_stepwise == OnlyStepwise::kNo
                         ? cuda::choose_plan(request, device)
                         : *cuda::plan_path(Path::kStepwise, request, device);
-  for (; plan.path != Path::kStepwise;
-       plan = cuda::plan_instead_of(plan.path, request, device)) {
+  for (; plan.path != Path::kStepwise; plan = cuda::plan_instead_of(plan.path, request, device)) {
     if (checked(plan)) return plan;
   }
   const bool changes = only_stepwise == OnlyStepwise::kStateChanges;

@@ -1,8 +1,7 @@
 // Captured streams: what is launched into one runs when its graph does, and not before.
-#include "simt/recording.h"
-
 #include <stdexcept>
 
+#include "simt/recording.h"
 #include "tests/executor/check.h"
 
 namespace rotcell::tests {
