@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
+import rotcell
 from rotcell import ops
 
 WIDTH, FEATURES = 3, 4  # of the context, and of the input beside it
@@ -237,3 +238,15 @@ def test_the_op_by_itself_refuses_to_be_differentiated(kind: Kind) -> None:
     out = kind.op.row_bias(*arguments)[0]
     with pytest.raises(RuntimeError, match="give a layer a context instead"):
         out.sum().backward()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_trace_takes_it_too(kind: Kind) -> None:
+    layer, x, context = make(kind, batch=16, steps=5, hidden=6)
+    found, expected = (
+        rotcell.trace(layer, x, context=context),
+        rotcell.trace(layer, beside(x, context)),
+    )
+    assert torch.equal(found.output, expected.output)
+    for name, gate in expected[0].gates.items():
+        assert torch.equal(found[0].gates[name], gate)

@@ -7,7 +7,7 @@ import math
 import numbers
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -638,6 +638,23 @@ class Layer(CellModule, nn.RNNBase):
                     f"no batch if the input has none), got {tuple(state.shape)}"
                 )
             _check_as_input(name, state, x)
+
+
+def with_context_beside(run_direction: Callable[..., Any]) -> Callable[..., Any]:
+    """A `Layer._run_with_context` for another way to run a direction, which knows no context."""
+
+    def run_with_context(
+        x: Tensor,
+        context: Tensor,
+        states: tuple[Tensor, ...],
+        weights: Weights,
+        batch_sizes: Tensor | None,
+        *options: Any,
+    ) -> Any:
+        x = ops.beside_every_token(x, context, batch_sizes)
+        return run_direction(x, states, weights, batch_sizes, *options, UNCHANGED, False)
+
+    return run_with_context
 
 
 def _check_as_input(name: str, tensor: Tensor, x: Tensor) -> None:

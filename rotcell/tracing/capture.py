@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from rotcell import ops
-from rotcell.base import Layer
+from rotcell.base import Layer, with_context_beside
 from rotcell.layers import LSTM, ClassicGRU, RotGRU, RotLSTM
 from rotcell.reference import Cell, StateChanges, Weights, rotate
 
@@ -146,6 +146,7 @@ def capture(
     x: Tensor | PackedSequence,
     state: Any = None,
     resets: Tensor | PackedSequence | None = None,
+    context: Tensor | None = None,
 ) -> Capture:
     """Run a layer as its own forward does, keeping what the kernels save."""
     cell_name = type(layer).__name__
@@ -200,7 +201,8 @@ def capture(
     # A shallow copy shares the parameters; all but running a direction is the layer's own code.
     twin: Any = copy.copy(layer)
     twin._run_direction = run_direction
-    output, last_state = twin.forward(x, state, resets=resets)
+    twin._run_with_context = with_context_beside(run_direction)
+    output, last_state = twin.forward(x, state, resets=resets, context=context)
     return Capture(cell_name, layout[0], output, last_state, found)
 
 

@@ -30,6 +30,7 @@ def trace(
     state: Any = None,
     *,
     resets: Tensor | PackedSequence | None = None,
+    context: Tensor | None = None,
 ) -> Trace:
     """Run a layer and keep what happened inside it at every step.
 
@@ -43,6 +44,7 @@ def trace(
         x: what the layer takes: padded, packed or unbatched.
         state: the initial state, as the layer takes it; zeros if None.
         resets: where episodes begin inside the sequences, as the layer takes it.
+        context: what is the same at every step, as the layer takes it.
 
     Returns:
         A `Trace`: one `Direction` for each layer and direction, in the order of h_n.
@@ -61,7 +63,7 @@ def trace(
         >>> torch.equal(found[1].output, layer(x)[0])
         True
     """
-    run = capture(layer, x, state, resets)
+    run = capture(layer, x, state, resets, context)
     names = _direction_names(run.directions)
     directions = [Direction(n, c) for n, c in zip(names, run.directions, strict=True)]
     return Trace(run.cell, run.layout, run.output, run.state, directions)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from variants import paper_rule, undo, use_rule
 
 import rotcell
+from rotcell.babi.training.look import layer_input
 from rotcell.babi.training.model import QuestionAnswerer
 from rotcell.babi.training.tensors import PADDING, Examples
 from rotcell.tracing.summary import SATURATED, turn
@@ -44,7 +45,8 @@ def watch(model: QuestionAnswerer, examples: Examples, rnn: str = "story_rnn") -
         read = batch.story if rnn == "story_rnn" else batch.question
         real = (read != PADDING).t()
         positions = real.cumsum(0) - 1
-        direction = rotcell.trace(layer, _input_of(layer, model, batch))[0]
+        read_by_layer, context = layer_input(layer, model, batch)
+        direction = rotcell.trace(layer, read_by_layer, context=context)[0]
         angles = direction.angles
         found.append(
             Steps(
@@ -62,18 +64,6 @@ def watch(model: QuestionAnswerer, examples: Examples, rnn: str = "story_rnn") -
             for name in ("norms", "words", "positions", "asked")
         ),
     )
-
-
-@torch.no_grad()
-def _input_of(layer: nn.Module, model: QuestionAnswerer, batch: Examples) -> Tensor:
-    """What a layer of the model gets to read."""
-    inputs: list[Tensor] = []
-    handle = layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
-    try:
-        model(batch)
-    finally:
-        handle.remove()
-    return inputs[0]
 
 
 def histogram(angles: Tensor) -> list[int]:
@@ -292,7 +282,8 @@ def step_to_step(model: QuestionAnswerer, examples: Examples) -> dict[str, objec
     angles go with those of one and of two steps earlier.
     """
     layer = model.story_rnn
-    direction = rotcell.trace(layer, _input_of(layer, model, examples))[0]
+    read, context = layer_input(layer, model, examples)
+    direction = rotcell.trace(layer, read, context=context)[0]
     memory, real = direction.memory, (examples.story != PADDING).t()
     similar = [
         float(F.cosine_similarity(memory[k:], memory[:-k], dim=-1)[real[:-k]].mean())

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from rotcell import RotLSTM, ops
+from rotcell.base import with_context_beside
 from rotcell.reference import GATE_FUNCTIONS, UNCHANGED, rotate
 
 #: From what x and the biases give to the angles before activation [B, P], what h gives [B, P], and
@@ -28,6 +30,11 @@ def paper_rule(from_x: Tensor, from_h: Tensor, step: int) -> Tensor:
 def half_turn_rule(from_x: Tensor, from_h: Tensor, step: int) -> Tensor:
     """u = pi sigmoid(.): no angle beyond half a turn."""
     return math.pi * torch.sigmoid(from_x + from_h)
+
+
+def _run_by(layer: RotLSTM, run_direction: Callable[..., Any]) -> None:
+    layer._run_direction = run_direction
+    layer._run_with_context = with_context_beside(run_direction)
 
 
 def use_rule(layer: RotLSTM, rule: AngleRule) -> None:
@@ -54,7 +61,7 @@ def use_rule(layer: RotLSTM, rule: AngleRule) -> None:
         tokens = torch.cat(out)
         return (tokens if padding is None else padding.apply(tokens)), h, c
 
-    layer._run_direction = run_direction
+    _run_by(layer, run_direction)
 
 
 def use_masked_angles(layer: RotLSTM, without: Sequence[str]) -> None:
@@ -71,7 +78,7 @@ def use_masked_angles(layer: RotLSTM, without: Sequence[str]) -> None:
         options = layer.gates, layer.angle_gates, padding, *changes
         return ops.sequence(layer._cell, x, state, weights, batch_sizes, reverse, *options)
 
-    layer._run_direction = run_direction
+    _run_by(layer, run_direction)
 
 
 @torch.no_grad()
@@ -82,7 +89,8 @@ def start_near_zero(layer: RotLSTM) -> None:
 
 def undo(layer: RotLSTM) -> None:
     """Let a layer run as its class says again."""
-    layer.__dict__.pop("_run_direction", None)
+    for name in ("_run_direction", "_run_with_context"):
+        layer.__dict__.pop(name, None)
 
 
 #: What a model can be trained with instead of the paper's angles.

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -106,7 +107,8 @@ def look_at_question(
         raise LookError("there is no word that the model knows, in the story or in the question")
     rows = reader.examples([story], question)
     try:
-        inside = trace(reader.model.story_rnn, _story_input(reader.model, rows))
+        read, context = layer_input(reader.model.story_rnn, reader.model, rows)
+        inside = trace(reader.model.story_rnn, read, context=context)
     except TypeError as error:
         raise LookError(
             f"a model of {reader.settings.cell} cells cannot be traced: {error}"
@@ -121,10 +123,16 @@ def look_at_question(
 
 
 @torch.no_grad()
-def _story_input(model: QuestionAnswerer, rows: Examples) -> Tensor | PackedSequence:
-    """What the story layer reads: each word's embedding beside the question."""
-    seen: list[Tensor | PackedSequence] = []
-    handle = model.story_rnn.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+def layer_input(
+    layer: nn.Module, model: QuestionAnswerer, rows: Examples
+) -> tuple[Tensor | PackedSequence, Tensor | None]:
+    """What a layer of the model reads, and the context that it has beside it, if any."""
+    seen: list[tuple[Tensor | PackedSequence, Tensor | None]] = []
+
+    def keep(_: nn.Module, given: tuple[Any, ...], options: dict[str, Any]) -> None:
+        seen.append((given[0], options.get("context")))
+
+    handle = layer.register_forward_pre_hook(keep, with_kwargs=True)
     try:
         model(rows)
     finally:
