@@ -55,11 +55,15 @@ def executor(simt_module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Exec
     simt_module.set_order("forward")
     simt_module.reset_launches()
     simt_module.install()
+    # Products are small: a second thread gains nothing, and where others run costs milliseconds.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
         # oneDNN's products of half types need instructions that some virtual machines do not have.
         with torch.backends.mkldnn.flags(enabled=False):
             yield Executor(simt_module)
     finally:
+        torch.set_num_threads(threads)
         simt_module.force_path(None)
         simt_module.remove()
 

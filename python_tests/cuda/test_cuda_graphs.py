@@ -40,10 +40,7 @@ def graphs(executor, monkeypatch):
     before = cuda_graphs.enabled()
     cuda_graphs.enable()
     executor.force_path("stepwise")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # products are small, and the processors may be busy
     yield executor
-    torch.set_num_threads(threads)
     executor.module.remove_faults()
     executor.module.refuse_graphs(False)
     executor.module.pretend_capture(False)

@@ -51,10 +51,7 @@ def checked(executor, monkeypatch):
     callback = self_check._make_callback(lambda index: torch.device("cpu"))
     _libraries.forget_cuda_checks()
     _libraries.set_cuda_check(callback)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # each check has a thread of its own, which would start others
     yield executor
-    torch.set_num_threads(threads)
     executor.module.remove_faults()
     executor.module.pretend_capture(False)
     _libraries.set_cuda_check(None)

@@ -17,6 +17,8 @@ LONGEST_CHECK = 60.0
 START = 60.0
 #: Of what a crashed worker wrote to standard error.
 KEPT_CHARACTERS = 4000
+#: To read it to its end, which does not come if a process that it started lives on.
+READING_ERRORS = 5.0
 
 Result = dict[str, Any]
 Progress = Callable[[str, Result], None]
@@ -27,6 +29,7 @@ class _Worker:
     process: subprocess.Popen[str]
     lines: queue.Queue[str | None]
     errors: list[str]
+    reading_errors: threading.Thread
 
     @classmethod
     def start(cls, command: Sequence[str], names: Sequence[str]) -> _Worker:
@@ -39,9 +42,12 @@ class _Worker:
             encoding="utf-8",
         )
         assert process.stdin is not None
-        worker = cls(process, queue.Queue(), [])
+        assert process.stderr is not None
+        errors: list[str] = []
+        reading_errors = threading.Thread(target=errors.extend, args=(process.stderr,), daemon=True)
+        reading_errors.start()
+        worker = cls(process, queue.Queue(), errors, reading_errors)
         threading.Thread(target=worker._read_lines, args=(process.stdout,), daemon=True).start()
-        threading.Thread(target=worker._read_errors, args=(process.stderr,), daemon=True).start()
         try:
             process.stdin.write("\n".join(names))
             process.stdin.close()
@@ -53,10 +59,6 @@ class _Worker:
         for line in stream:
             self.lines.put(line)
         self.lines.put(None)
-
-    def _read_errors(self, stream: IO[str]) -> None:
-        for line in stream:
-            self.errors.append(line)
 
     def message(self, seconds: float) -> dict[str, Any] | None:
         """The next one; None when there will be no more. queue.Empty if none comes in time."""
@@ -71,6 +73,7 @@ class _Worker:
         self.process.wait()
 
     def last_words(self) -> str:
+        self.reading_errors.join(READING_ERRORS)
         return "".join(self.errors)[-KEPT_CHARACTERS:]
 
 
