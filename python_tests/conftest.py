@@ -6,6 +6,10 @@ import gc
 import os
 from collections.abc import Iterator
 
+# A thread that waits sleeps. OpenMP would let it spin, for which torch's small products pay
+# milliseconds where the other processor is busy. libgomp reads this once, when torch loads it.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import pytest
 import torch
 from helpers import KINDS, Kind, kinds_and_options
