@@ -272,7 +272,7 @@ def test_tasks_with_few_runs_do_not_hide_what_the_others_say(tmp_path: Path) -> 
 
 
 def test_experiments_side_by_side(tmp_path: Path) -> None:
-    for name, accuracy in (("lstm", 0.5), ("hard-angle", 0.6), ("gru", 0.7)):
+    for name, accuracy in (*(("lstm", 0.5), ("hard-angle", 0.6), ("batch-64", 0.4), ("gru", 0.7)),):
         plan = make_plan(EXPERIMENTS[name], tasks=(4,), seeds=3)
         for run in plan.runs:
             Folder(tmp_path / name).adopt(plan)
@@ -284,6 +284,8 @@ def test_experiments_side_by_side(tmp_path: Path) -> None:
         "| 4 two-arg-relations, RotLSTM | 61.0 ± 1.0 | 51.0 ± 1.0 | +10.0 [+7.7, +12.3] | 0.100 "
         "| 3 / 3 |"
     ) in text
+    for cell in ("LSTM", "RotLSTM"):
+        assert f"| 4 two-arg-relations, {cell} | 41.0 ± 1.0 | 51.0 ± 1.0 | -10.0 [" in text
     assert "## All cells: LSTM, RotLSTM, GRU and RotGRU, hard gates" in text
     assert (
         "| 4 two-arg-relations | 51.0 ± 1.0 | 51.0 ± 1.0 | **71.0 ± 1.0** | **71.0 ± 1.0** "

@@ -73,6 +73,7 @@ def test_experiments() -> None:
         "gru": 400,
         "state-size": 630,
         "hard-angle": 9,
+        "batch-64": 30,
     }
     runs = make_plan(EXPERIMENTS["lstm"]).runs
     assert {run.cell for run in runs[:40]} == {"lstm", "rotlstm"}

@@ -121,7 +121,9 @@ def add_protocol_options(parser: argparse.ArgumentParser) -> None:
     """What may be changed about the paper's protocol."""
     parser.add_argument("--epochs", type=positive, default=40, help="default 40")
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default 0.001)")
-    parser.add_argument("--batch", type=positive, default=32, help="questions a step (default 32)")
+    parser.add_argument(
+        "--batch", type=positive, help="questions a step (default 32; batch-64: 64)"
+    )
     parser.add_argument(
         "--packed", action="store_true", help="run over real lengths instead of padding in front"
     )

@@ -209,7 +209,9 @@ def _section(summary: Summary, beside: Summary | None = None) -> Section:
             tables.append((learning_table(summary), LEARNING_LEGEND))
             to_paper = paper_table(summary)
             tables += [(to_paper, PAPER_LEGEND)] if to_paper else []
-            fits = beside is not None and comparable(summary, beside, but=("gates", "angle"))
+            fits = beside is not None and comparable(
+                summary, beside, but=("gates", "angle", "batch")
+            )
             change = beside_table(summary, beside) if beside is not None and fits else None
             tables += [(change, BESIDE_LEGEND)] if change else []
     named = summary.title.replace(", ", "-"), latex(summary)

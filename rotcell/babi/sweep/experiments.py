@@ -11,7 +11,7 @@ from typing import Any, Final
 from rotcell.babi.data.catalog import ALL_TASKS
 from rotcell.babi.errors import SettingsError
 from rotcell.babi.files import write_atomically
-from rotcell.babi.training.settings import RunSettings
+from rotcell.babi.training.settings import PAPER_BATCH, RunSettings
 
 FORMAT: Final = "rotcell bAbI plan 2"
 PAPER_SIZE: Final = 50
@@ -26,6 +26,7 @@ class Experiment:
     cells: tuple[str, ...]
     gates: str = "hard_sigmoid"
     angle: str = "sigmoid"
+    batch: int = PAPER_BATCH
     sizes: tuple[int, ...] = (PAPER_SIZE,)
     tasks: tuple[int, ...] = ALL_TASKS
     seeds: int = 10
@@ -64,6 +65,15 @@ EXPERIMENTS: Final = {
             ("rotlstm",),
             angle="hard_sigmoid",
             tasks=(4, 7, 18),
+            seeds=3,
+            beside="lstm",
+        ),
+        Experiment(
+            "batch-64",
+            "LSTM and RotLSTM with twice the batch, so half the steps",
+            ("lstm", "rotlstm"),
+            batch=64,
+            tasks=(4, 5, 7, 8, 18),
             seeds=3,
             beside="lstm",
         ),
@@ -126,11 +136,16 @@ def make_plan(
     cells: Sequence[str] | None = None,
     gates: str | None = None,
     angle: str | None = None,
+    batch: int | None = None,
     data: Sequence[str] = (),
     **common: Any,
 ) -> Plan:
     """All runs, seed by seed, so that a sweep cut short has seen every task alike."""
-    common |= {"gates": gates or experiment.gates, "angle": angle or experiment.angle}
+    common |= {
+        "gates": gates or experiment.gates,
+        "angle": angle or experiment.angle,
+        "batch": batch or experiment.batch,
+    }
     runs = tuple(
         RunSettings(task, cell, size, seed, **common)
         for seed in range(experiment.seeds if seeds is None else seeds)

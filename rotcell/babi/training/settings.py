@@ -10,6 +10,8 @@ from rotcell.babi.data.catalog import known_task
 from rotcell.babi.errors import SettingsError
 from rotcell.babi.training.cells import CELLS, GATES
 
+#: What the paper's models most likely had: it is silent, and Keras' example has this.
+PAPER_BATCH: Final = 32
 #: What the settings do not choose, for the record of a run.
 FIXED_PROTOCOL: Final = {
     "model": "question RNN, its last output beside every story word, story RNN, dense",
@@ -31,7 +33,7 @@ class RunSettings:
     seed: int = 0
     epochs: int = 40
     lr: float = 1e-3
-    batch: int = 32
+    batch: int = PAPER_BATCH
     embedding: int = 50
     dropout: float = 0.3
     packed: bool = False
@@ -75,6 +77,7 @@ class RunSettings:
         """A name for files; runs that may lie in one folder differ in nothing else."""
         further = "-sigmoid" * (self.gates == "sigmoid") + "-hardangle" * (self.angle != "sigmoid")
         further += "-packed" * self.packed
+        further += f"-batch{self.batch}" * (self.batch != PAPER_BATCH)
         return f"task{self.task}-{self.cell}-size{self.state_size}-seed{self.seed}{further}"
 
     @property
