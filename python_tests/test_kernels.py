@@ -5,7 +5,7 @@ import os
 
 import pytest
 import torch
-from helpers import GRU, KINDS, LSTM, TOLERANCE, Kind, assert_all_near
+from helpers import KINDS, LSTM, TOLERANCE, Kind, assert_all_near
 from kernel_cases import Case, run, variants
 
 from rotcell.reference import GATE_FUNCTIONS
@@ -281,8 +281,8 @@ def test_the_same_tensor_may_come_in_twice():
     torch.testing.assert_close(grad, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [LSTM, GRU], ids=str)  # one of each recurrence: seconds each
-def test_more_than_two_billion_elements_do_not_overflow(kind):
+def test_more_than_two_billion_elements_do_not_overflow():
+    kind = LSTM  # the product with x is the same code for all
     tokens, inputs = 2**20 + 1, 2**11
     needed = 8 * 2**30
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
