@@ -272,7 +272,8 @@ def test_tasks_with_few_runs_do_not_hide_what_the_others_say(tmp_path: Path) -> 
 
 
 def test_experiments_side_by_side(tmp_path: Path) -> None:
-    for name, accuracy in (*(("lstm", 0.5), ("hard-angle", 0.6), ("batch-64", 0.4), ("gru", 0.7)),):
+    accuracies = {"lstm": 0.5, "hard-angle": 0.6, "batch-64": 0.4, "gru": 0.7}
+    for name, accuracy in accuracies.items():
         plan = make_plan(EXPERIMENTS[name], tasks=(4,), seeds=3)
         for run in plan.runs:
             Folder(tmp_path / name).adopt(plan)

@@ -399,7 +399,9 @@ def test_clusters_are_checked_once(checked):
     assert len(outcomes()) == 2
 
 
-@pytest.mark.parametrize(("kind", "fault"), [(LSTM, "does nothing"), (GRU, "fails to launch")])
+@pytest.mark.parametrize(
+    ("kind", "fault"), [(LSTM, "does nothing"), (GRU, "fails to launch")], ids=str
+)
 def test_faulty_clusters_are_switched_off_and_the_cooperative_path_takes_over(checked, kind, fault):
     checked.module.plant_fault(f"{kind}_cluster_forward", fault)
     with pytest.warns(RuntimeWarning, match="cluster path does not work.*The cooperative path"):

@@ -122,7 +122,7 @@ def add_protocol_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", type=positive, default=40, help="default 40")
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default 0.001)")
     parser.add_argument(
-        "--batch", type=positive, help="questions a step (default 32; batch-64: 64)"
+        "--batch", type=positive, help="questions a step (default 32, 64 in the sweep batch-64)"
     )
     parser.add_argument(
         "--packed", action="store_true", help="run over real lengths instead of padding in front"
