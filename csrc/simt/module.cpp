@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <limits>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "module/cuda_plan.h"
 #include "ops/cuda/current_device.h"
@@ -24,7 +26,12 @@ namespace {
 
 std::atomic<bool> pretend_capture{false};
 std::atomic<bool> no_graphs{false};
+std::atomic<int> graph_milliseconds{0};
 thread_local cuda::Stream stream_of_thread = nullptr;
+
+void take_time() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(graph_milliseconds.load()));
+}
 
 // A matrix at an address, as a graph knows it.
 struct Matrix {
@@ -73,6 +80,7 @@ void Event::hold_back(cuda::Stream) const {}
 StreamGraph::StreamGraph(cuda::Stream stream, const std::function<void()>& body) {
   if (no_graphs.load()) fail("CUDA capture failed: a planted fault");
   simt::begin_recording(stream);
+  take_time();
   try {
     body();
   } catch (...) {
@@ -97,6 +105,7 @@ void step_product(const Tensor& out, const Tensor& a, const Tensor& b) {
 
 // Whoever reads what nobody wrote gets NaN.
 Tensor empty(Sizes sizes, DType dtype, Device device) {
+  if (stream_of_thread != nullptr) take_time();
   check(!simt::is_recording(stream_of_thread), "memory is allocated while a graph is captured");
   Tensor tensor = Tensor::empty(sizes, dtype, device);
   tensor.fill_(std::numeric_limits<double>::quiet_NaN());
@@ -201,6 +210,10 @@ PYBIND11_MODULE(_simt, m) {
   m.def(
       "refuse_graphs", [](bool refuse) { gpu::no_graphs.store(refuse); }, py::arg("refuse"),
       "Whether the capture of a stream fails.");
+  m.def(
+      "slow_graphs", [](int milliseconds) { gpu::graph_milliseconds.store(milliseconds); },
+      py::arg("milliseconds"),
+      "So long a capture takes, and each allocation for one: threads come upon each other.");
   m.def(
       "record",
       [](const py::function& body) {

@@ -43,6 +43,7 @@ def graphs(executor, monkeypatch):
     yield executor
     executor.module.remove_faults()
     executor.module.refuse_graphs(False)
+    executor.module.slow_graphs(0)
     executor.module.pretend_capture(False)
     cuda_graphs.enable(False)
     monkeypatch.undo()
@@ -173,6 +174,7 @@ def test_two_shapes_in_turns(graphs):
 
 
 def test_threads_do_not_disturb_each_other(graphs):
+    graphs.module.slow_graphs(20)
     case = Case(GRU, 3, LENGTH, 4, 6)
     calls = [call(case, seed=seed) for seed in range(3)]
     expected = [step_by_step(one) for one in calls]

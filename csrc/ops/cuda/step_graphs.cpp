@@ -187,12 +187,10 @@ void learn_graph(const GraphKey& key, const Launch& launch, const GraphMaker& ma
   const GraphSupport* helper = support.load();
   if (key.product_settings < 0 || helper == nullptr) return;
   DeviceGraphs& graphs = graphs_of(key.device);
-  {
-    const std::lock_guard guard(graphs.lock);
-    if (!remember(graphs, key) || !graphs.make_room(maker.weight_bytes)) return;
-  }
   CaptureJob job{graphs, key, maker, {}, {}, {}};
   {
+    const std::lock_guard guard(graphs.lock);  // while another thread captures, nobody allocates
+    if (!remember(graphs, key) || !graphs.make_room(maker.weight_bytes)) return;
     // Freed memory goes back to the stream that it was allocated for. On this one nothing runs, and
     // whoever gets the memory again waits for the last use of any graph.
     const StreamScope scope(key.device, graphs.stream);
