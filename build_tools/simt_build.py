@@ -4,6 +4,7 @@
 for sanitizers; each set of flags has a folder of its own.
 """
 
+import fcntl
 import hashlib
 import os
 import shlex
@@ -80,11 +81,12 @@ def build():
     name = f"simt-{sys.implementation.cache_tag}-torch-{torch.__version__}-{own_flags}"
     folder = ROOT / "build" / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "build.ninja").write_text(text, encoding="utf-8")
     jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
-    done = subprocess.run(
-        [find_ninja(), "-C", str(folder), "-j", jobs], capture_output=True, text=True, check=False
-    )
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process of the tests may be at it
+        (folder / "build.ninja").write_text(text, encoding="utf-8")
+        command = [find_ninja(), "-C", str(folder), "-j", jobs]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"Compiling the executor's module failed:\n{done.stdout}{done.stderr}")
     return folder / "_simt.so"
