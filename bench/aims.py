@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from contestants import ONNX, ROTCELL
-from ratios import Row, of_medians, ratio
+from contestants import GEMM, ONNX, ROTCELL, TORCH
+from ratios import Row, median, of_medians, operations, rate, ratio
 from work import Work
 
 #: For one thread and for two.
@@ -59,19 +59,47 @@ def verdict(row: Row) -> str:
 def summary(rows: Sequence[Row]) -> list[str]:
     """Count the aims that are reached and list those that are not; lines to print."""
     verdicts = [(row, found) for row in rows if (found := verdict(row))]
-    missed = [f"{_name(row)}: {found}" for row, found in verdicts if "missed" in found]
-    lines = [f"Aims reached: {len(verdicts) - len(missed)} of {len(verdicts)}.", *missed]
+    missed = [(row, found) for row, found in verdicts if "missed" in found]
+    lines = [f"Aims reached: {len(verdicts) - len(missed)} of {len(verdicts)}."]
+    fastest = _fastest_rate(rows)
+    too_fast = 0
+    for row, found in missed:
+        needed = _needed_rate(row)
+        too_fast += needed > fastest
+        mark = "*" if needed > fastest else " "
+        lines.append(f"{mark} {_name(row)}: {found}, needs {needed / 1e9:.0f} GFLOP/s a thread")
+    if too_fast:
+        lines.append(
+            f"* is more than anything in this run reached in its matrix products, "
+            f"{fastest / 1e9:.0f} GFLOP/s a thread: {too_fast} of those missed."
+        )
     beside_onnx = [
         (row, over) for row in rows if (over := of_medians(row, ROTCELL, ONNX)) is not None
     ]
     if beside_onnx:
-        slower = [f"{_name(row)}: {over:.2f} of its time" for row, over in beside_onnx if over >= 1]
+        slower = [
+            f"  {_name(row)}: {over:.2f} of its time" for row, over in beside_onnx if over >= 1
+        ]
         ahead = len(beside_onnx) - len(slower)
         lines.append(f"Ahead of onnxruntime: {ahead} of {len(beside_onnx)} rows.")
         lines += slower
     return lines
 
 
+def _needed_rate(row: Row) -> float:
+    """Operations a second and thread in the products of a call that takes as long as the aim."""
+    wanted, torchs = aim(row), median(row, TORCH)
+    assert wanted is not None
+    assert torchs is not None
+    return operations(row, ROTCELL) / (wanted * torchs) / float(row["threads"])
+
+
+def _fastest_rate(rows: Sequence[Row]) -> float:
+    """Operations a second and thread, the most that rotcell, torch or its product had in a row."""
+    rates = [(row, rate(row, name)) for row in rows for name in (ROTCELL, TORCH, GEMM)]
+    return max((found / row["threads"] for row, found in rates if found is not None), default=0.0)
+
+
 def _name(row: Row) -> str:
     threads = f"{row['threads']} thread{'s' if row['threads'] > 1 else ''}"
-    return f"  {row['cell']} {row['pass']}, {Work(**row['work']).label()}, {threads}"
+    return f"{row['cell']} {row['pass']}, {Work(**row['work']).label()}, {threads}"

@@ -13,6 +13,14 @@ import torch
 
 import rotcell
 
+#: Variables that hold rotcell, torch, oneDNN or MKL to fewer instructions than the processor has.
+_HOLDING_BACK = (
+    "ROTCELL_ISA",
+    "ATEN_CPU_CAPABILITY",
+    "ONEDNN_MAX_CPU_ISA",
+    "MKL_ENABLE_INSTRUCTIONS",
+)
+
 
 def usable_cores() -> int:
     """Count the cores that this process may run on."""
@@ -28,6 +36,7 @@ def describe(device: torch.device) -> dict[str, Any]:
         "load_at_start": round(os.getloadavg()[0], 2),
         "system": f"{platform.system()} {platform.machine()}",
         "instruction_set": info["instruction_set"],
+        "held_back_by": {name: os.environ[name] for name in _HOLDING_BACK if name in os.environ},
         "rotcell": info,
         "versions": _versions(),
         "commit": _commit(),
@@ -43,7 +52,8 @@ def describe(device: torch.device) -> dict[str, Any]:
 def summary(machine: dict[str, Any]) -> str:
     """Say it in one line."""
     where = machine.get("gpu") or f"{machine['cpu']}, {machine['instruction_set']}"
-    return f"{where}, torch {machine['versions']['torch']}"
+    held_back = [f", {name}={value}" for name, value in machine.get("held_back_by", {}).items()]
+    return f"{where}, torch {machine['versions']['torch']}{''.join(held_back)}"
 
 
 def is_busy(machine: dict[str, Any]) -> bool:

@@ -55,13 +55,24 @@ def of_medians(row: Row, first: str, second: str = TORCH) -> float | None:
     return None if own is None or other is None else own / other
 
 
-def gemm_fraction(row: Row, name: str) -> float | None:
-    """Operations a second in the matrix products, over those of the square product."""
-    own, gemm = median(row, name), median(row, GEMM)
-    if own is None or gemm is None:
-        return None
+def operations(row: Row, name: str) -> int:
+    """Count those in the matrix products of a call of rotcell's layer or of torch's."""
     work, cell = Work(**row["work"]), CELLS[row["cell"]]
     rows = _GATES_OF_TORCH[cell.torch] * work.hidden_size
     if name == ROTCELL:
         rows = reference.CELLS[cell.reference].rows(work.hidden_size)
-    return (work.flops(rows, row["pass"]) / own) / (gemm_flops() / gemm)
+    return work.flops(rows, row["pass"])
+
+
+def rate(row: Row, name: str) -> float | None:
+    """Operations a second in matrix products, if it was measured."""
+    seconds = median(row, name)
+    if seconds is None:
+        return None
+    return (gemm_flops() if name == GEMM else operations(row, name)) / seconds
+
+
+def gemm_fraction(row: Row, name: str) -> float | None:
+    """Operations a second in the matrix products, over those of the square product."""
+    own, gemm = rate(row, name), rate(row, GEMM)
+    return None if own is None or gemm is None else own / gemm

@@ -124,6 +124,7 @@ def episodes(found: Found) -> str:
 #: Name of a mark in README: the result file, its kind, and what is made of it.
 PARTS: dict[str, tuple[str, str, Callable[[Found], str]]] = {
     "layers": ("cpu.json", compare.KIND, layers),
+    "layers with AVX2": ("cpu-avx2.json", compare.KIND, layers),
     "memory": ("cpu.json", compare.KIND, memory),
     "peers": ("cpu-peers.json", compare.KIND, peers),
     "threads": ("busy.json", busy.KIND, threads),

@@ -546,15 +546,20 @@ class TestAims:
         assert aims.verdict(row) == expected
 
     def test_summary_lists_what_is_missed(self):
+        # Multiplications and additions: 2 * 32 * 68 * 150 * 225 and * 175.
         fast, slow = (
             made_up_row(
-                TABLE["paper"], cell, "infer", 1, rotcell=[own], torch=[1.0], onnxruntime=[0.5]
+                *(TABLE["paper"], cell, "infer", 1),
+                **{"rotcell": [own], "torch": [1e-3], "onnxruntime": [0.5e-3]},
             )
-            for cell, own in (("RotGRU", 0.4), ("RotLSTM", 0.6))
+            for cell, own in (("RotGRU", 0.4e-3), ("RotLSTM", 0.6e-3))
         )
         assert aims.summary([fast, slow]) == [
             "Aims reached: 1 of 2.",
-            "  RotLSTM infer, B 32, T 68, in 100, H 50, 1 thread: 0.50 missed by 0.10",
+            "* RotLSTM infer, B 32, T 68, in 100, H 50, 1 thread: 0.50 missed by 0.10, needs "
+            "294 GFLOP/s a thread",
+            "* is more than anything in this run reached in its matrix products, "
+            "286 GFLOP/s a thread: 1 of those missed.",
             "Ahead of onnxruntime: 1 of 2 rows.",
             "  RotLSTM infer, B 32, T 68, in 100, H 50, 1 thread: 1.20 of its time",
         ]
@@ -578,6 +583,9 @@ class TestReadme:
         assert lines[0] == "| 1 / 2 threads | RotLSTM train | RotLSTM infer |"
         assert lines[2] == "| B 32, T 68, in 100, H 50 | 0.70 / 0.50 | - / - |"
         assert lines[4].startswith("Z80, none, torch 0, float32.")
+        described["held_back_by"] = {"ROTCELL_ISA": "avx2"}
+        last = readme.layers(found).splitlines()[4]
+        assert last.startswith("Z80, none, torch 0, ROTCELL_ISA=avx2, float32.")
         assert readme.peers(found).splitlines()[2:] == [
             "| RotLSTM train, B 32, T 68, in 100, H 50 | 0.50 | 2.00 |"
         ]
