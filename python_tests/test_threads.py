@@ -178,7 +178,17 @@ def test_threads_that_slept_do_not_wait_for_each_other_for_a_while():
     assert contention.advice(now=0.0) == together
     contention.learn(worked=1e-3, slept=1e-4, now=0.0)
     assert contention.advice(now=0.0) == together
-    contention.learn(worked=1e-3, slept=5e-4, now=1.0)
+    # A processor that was taken away for an instant, now and then.
+    for now in (0.1, 0.2, 0.3, 0.4, 0.5):
+        contention.learn(worked=1e-3, slept=9e-4, now=now)
+        contention.learn(worked=9e-3, slept=0.0, now=now)
+        assert contention.advice(now=now) == together
+    # Short calls that sleep, one after the other; a long one, below, is enough by itself.
+    calls = 0
+    while contention.advice(now=1.0) == together:
+        contention.learn(worked=1e-3, slept=5e-4, now=1.0)
+        calls += 1
+    assert 2 <= calls <= 20
     contention.learn(worked=1e-3, slept=0.0, now=1.01)  # a lucky moment
     assert contention.advice(now=1.199) == alone
     assert contention.advice(now=1.201) == look
@@ -188,14 +198,14 @@ def test_threads_that_slept_do_not_wait_for_each_other_for_a_while():
     assert contention.advice(now=1.501) == look
     # The same again and again: longer each time, up to two seconds.
     for now in (2.0, 3.0, 4.0, 6.0, 9.0):
-        contention.learn(worked=1e-3, slept=1e-3, now=now)
+        contention.learn(worked=1e-2, slept=1e-2, now=now)
     assert contention.advice(now=10.9) == alone
     assert contention.advice(now=11.1) == look
     # All goes well: soon it is as at first.
     for now in (11.2, 12.0, 13.0, 14.0, 15.0):
         contention.learn(worked=1e-3, slept=0.0, now=now)
     assert contention.advice(now=15.0) == together
-    contention.learn(worked=1e-3, slept=1e-3, now=16.0)
+    contention.learn(worked=1e-2, slept=1e-2, now=16.0)
     assert contention.advice(now=16.3) == look
 
 

@@ -34,11 +34,14 @@ class Contention {
 
   // Threads worked together for some time, of which they slept so long, all of them added up.
   void learn(Nanoseconds worked, Nanoseconds slept, Clock::time_point now = Clock::now()) {
-    constexpr int kTolerated = 4;  // a fourth of the time
-    constexpr int64_t kShortest = Nanoseconds(std::chrono::milliseconds(200)).count();
-    constexpr int64_t kLongest = Nanoseconds(std::chrono::milliseconds(2000)).count();
+    constexpr int64_t kShortest = 200 * kMillisecond, kLongest = 2000 * kMillisecond;
+    // Any processor is taken away for an instant now and then, which may be most of a short call:
+    // this much sleep tells that it is not that.
+    constexpr int64_t kTelling = 2 * kMillisecond;
     const int64_t before = pause_.load(std::memory_order_relaxed);
-    if (kTolerated * slept < worked) {
+    const Times lately = remember({worked.count(), slept.count()});
+    if (lately.slept < kTelling || lately.is_good()) {
+      if (!Times{worked.count(), slept.count()}.is_good()) return;
       // Luck within a call that has begun before the pause tells nothing.
       if (before > 0 && !in_pause(now)) {
         pause_.store(before > kShortest ? before / 2 : 0, std::memory_order_relaxed);
@@ -48,10 +51,39 @@ class Contention {
     const int64_t doubled = 2 * before;
     const int64_t pause = doubled < kShortest ? kShortest : doubled < kLongest ? doubled : kLongest;
     pause_.store(pause, std::memory_order_relaxed);
+    forget();
     begin_pause(now, pause);
   }
 
  private:
+  static constexpr int64_t kMillisecond = 1'000'000;  // nanoseconds
+
+  // In nanoseconds.
+  struct Times {
+    int64_t worked, slept;
+
+    bool is_good() const { return 4 * slept < worked; }
+  };
+
+  // What was learnt lately with this added. Calls that learn at the same time may lose some of it.
+  Times remember(Times more) {
+    constexpr int64_t kMost = 20 * kMillisecond;
+    Times all{worked_.load(std::memory_order_relaxed) + more.worked,
+              slept_.load(std::memory_order_relaxed) + more.slept};
+    if (all.worked > kMost) {  // the older it is, the less it counts
+      const double part = static_cast<double>(kMost) / 2 / static_cast<double>(all.worked);
+      store({kMost / 2, static_cast<int64_t>(static_cast<double>(all.slept) * part)});
+    } else {
+      store(all);
+    }
+    return all;
+  }
+  void forget() { store({0, 0}); }
+  void store(Times times) {
+    worked_.store(times.worked, std::memory_order_relaxed);
+    slept_.store(times.slept, std::memory_order_relaxed);
+  }
+
   bool in_pause(Clock::time_point now) const {
     return now.time_since_epoch().count() < until_.load(std::memory_order_relaxed);
   }
@@ -61,7 +93,8 @@ class Contention {
     until_.store(end.time_since_epoch().count(), std::memory_order_relaxed);
   }
 
-  std::atomic<int64_t> pause_{0};  // nanoseconds; 0 while all goes well
+  std::atomic<int64_t> worked_{0}, slept_{0};  // lately
+  std::atomic<int64_t> pause_{0};              // nanoseconds; 0 while all goes well
   std::atomic<Clock::rep> until_{Clock::rep{INT64_MIN}};
 };
 
