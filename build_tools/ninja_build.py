@@ -141,7 +141,12 @@ def ninja_file(torch, compiler, toolkit, architectures):
     # neither of them is not compiled again for that.
     flags_below = {
         "ops": [f"-isystem{root / 'include'}"],
-        "module": [f"-isystem{pybind11_include()}", f"-isystem{sysconfig.get_path('include')}"],
+        # Nothing in it takes time, but to compile.
+        "module": [
+            "-O1",
+            f"-isystem{pybind11_include()}",
+            f"-isystem{sysconfig.get_path('include')}",
+        ],
     }
     if toolkit:
         flags_below["cuda"] = ["-DUSE_CUDA=1", *(f"-isystem{f}" for f in toolkit.folders()[0])]
