@@ -77,7 +77,8 @@ template CallPlan plan_call<double>(const LayerSizes&, Lengths, cpu::Projection,
 int64_t forward_chunk_tokens(const CallPlan& plan, const LayerSizes& sizes, bool converts_x) {
   constexpr int64_t kElements = 1 << 18, kLeastTokens = 256;
   if (plan.by_step() && !converts_x) return Sequence::kNoLimit;
-  return std::max(kLeastTokens, kElements / std::max<int64_t>(1, sizes.gate_rows));
+  const int64_t widest = converts_x ? std::max(sizes.gate_rows, sizes.inputs) : sizes.gate_rows;
+  return std::max(kLeastTokens, kElements / std::max<int64_t>(1, widest));
 }
 
 int64_t backward_chunk_tokens(const CallPlan& plan, const LayerSizes& sizes) {
