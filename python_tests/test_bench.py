@@ -549,8 +549,7 @@ class TestAims:
         # Multiplications and additions: 2 * 32 * 68 * 150 * 225 and * 175.
         fast, slow = (
             made_up_row(
-                *(TABLE["paper"], cell, "infer", 1),
-                **{"rotcell": [own], "torch": [1e-3], "onnxruntime": [0.5e-3]},
+                TABLE["paper"], cell, "infer", 1, rotcell=[own], torch=[1e-3], onnxruntime=[5e-4]
             )
             for cell, own in (("RotGRU", 0.4e-3), ("RotLSTM", 0.6e-3))
         )

@@ -62,14 +62,14 @@ class Contention {
   struct Times {
     int64_t worked, slept;
 
-    bool is_good() const { return 4 * slept < worked; }
+    bool is_good() const { return 4 * slept < worked; }  // less than a fourth
   };
 
   // What was learnt lately with this added. Calls that learn at the same time may lose some of it.
   Times remember(Times more) {
     constexpr int64_t kMost = 20 * kMillisecond;
-    Times all{worked_.load(std::memory_order_relaxed) + more.worked,
-              slept_.load(std::memory_order_relaxed) + more.slept};
+    const Times all{worked_.load(std::memory_order_relaxed) + more.worked,
+                    slept_.load(std::memory_order_relaxed) + more.slept};
     if (all.worked > kMost) {  // the older it is, the less it counts
       const double part = static_cast<double>(kMost) / 2 / static_cast<double>(all.worked);
       store({kMost / 2, static_cast<int64_t>(static_cast<double>(all.slept) * part)});
