@@ -227,8 +227,39 @@ def test_backward_twice_gives_the_same_bits(kind):
         assert (a is None and b is None) or torch.equal(a, b)
 
 
+@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+def test_tensors_as_nn_lstm_has_them_give_the_same_bits(kind, packed):
+    """Tokens [T, B, .] and states [1, B, .] of one layer and direction, and results likewise."""
+    tensors, batch_sizes = Case(kind, 5, 4, 3, 6, packed=packed).arguments(torch.float32)
+    x, *rest = tensors
+    first_weight = kind.num_states
+    laid_out = [x if packed else x.unflatten(0, (4, 5))]
+    laid_out += [state[None] for state in rest[:first_weight]] + rest[first_weight:]
+    expected, expected_grads = run(kind.kernel, tensors, batch_sizes)
+    results, grads = run(kind.kernel, laid_out, batch_sizes)
+    with torch.no_grad():
+        inferred = kind.kernel(*laid_out, batch_sizes)
+    out, *last = results
+    assert out.shape[:-1] == laid_out[0].shape[:-1]
+    assert all(state.shape[:2] == (1, 5) for state in last)
+    given = [t.shape for t in laid_out if t is not None]
+    assert [grad.shape for grad in grads] == given
+    for found in (*results, *inferred):
+        assert not found._is_view()  # users call detach_()
+    for found, true in zip(
+        [*results, *inferred, *grads], [*expected, *expected, *expected_grads], strict=True
+    ):
+        assert torch.equal(found.view_as(true), true)
+
+
 BAD_SEQUENCES = {
-    "x has 3 dimensions": ({"x": torch.zeros(2, 3, 5)}, "x with 2 dimensions"),
+    "x has 4 dimensions": ({"x": torch.zeros(2, 3, 1, 5)}, "x with 2 or 3 dimensions"),
+    "rows of x": ({"x": torch.zeros(3, 2, 5)}, "h0 with 2 rows, as x, got 3"),
+    "two layers of h0": ({"h0": torch.zeros(2, 3, 6)}, "h0 of one layer, got 2"),
+    "packed x has 3 dimensions": (
+        {"x": torch.zeros(2, 3, 5), "batch_sizes": torch.tensor([3, 3])},
+        "x with 2 dimensions beside batch_sizes",
+    ),
     "x does not fill its steps": ({"x": torch.zeros(7, 5)}, "x with a multiple of 3 rows"),
     "h0 too wide": ({"h0": torch.zeros(3, 7)}, "expected h0 of shape"),
     "w_ih too short": ({"w_ih": torch.zeros(3, 5)}, "expected w_ih of shape"),

@@ -78,7 +78,7 @@ def test_kernels_do_what_the_reference_does(case: Case) -> None:
 
         def kernel(*arguments: Any, changes: StateChanges = changes) -> tuple[Tensor, ...]:
             given = kind._split(arguments)
-            return ops.sequence(kind.description, *given, None, changes, has_cells)
+            return ops.sequence(kind.description, *given, False, changes, has_cells)
 
         def reference(*arguments: Any, changes: StateChanges = changes) -> tuple[Tensor, ...]:
             return kind.description.sequence(*kind._split(arguments), changes, has_cells)
@@ -102,7 +102,7 @@ def test_threads_that_share_units_agree(kind: Kind, threads: int) -> None:
     torch.set_num_threads(threads)
     try:
         found = run(
-            lambda *a: ops.sequence(kind.description, *kind._split(a), None, changes),
+            lambda *a: ops.sequence(kind.description, *kind._split(a), False, changes),
             tensors,
             None,
             *case.options,
@@ -453,7 +453,7 @@ def test_first_and_second_derivatives(kind: Kind, sizes: list[int] | None) -> No
     def function(*arguments: Tensor) -> tuple[Tensor, ...]:
         given = [*arguments, *[None] * (len(tensors) - len(arguments))]
         given = kind._split([*given, batch_sizes, *case.options])
-        return ops.sequence(kind.description, *given, None, changes, kind in WITH_MEMORY)
+        return ops.sequence(kind.description, *given, False, changes, kind in WITH_MEMORY)
 
     inputs = [t.requires_grad_() for t in tensors if t is not None]
     assert gradcheck(function, inputs, fast_mode=True)
@@ -495,7 +495,7 @@ def test_half_types(kind: Kind, dtype: torch.dtype) -> None:
     wide = StateChanges(*(t if t is None or t.dtype == torch.bool else t.double() for t in changes))
     has_cells = kind in WITH_MEMORY
     found = run(
-        lambda *a: ops.sequence(kind.description, *kind._split(a), None, changes, has_cells),
+        lambda *a: ops.sequence(kind.description, *kind._split(a), False, changes, has_cells),
         rounded, batch_sizes, *case.options,
     )  # fmt: skip
     expected = run(

@@ -423,7 +423,7 @@ class Layer(CellModule, nn.RNNBase):
             if sorted_indices is not None:
                 context = context.index_select(0, sorted_indices)
         out, last_state, cells = self._run_layers(
-            tokens, state, batch, batch_sizes, None, marks, return_cells, context
+            tokens, state, batch, batch_sizes, False, marks, return_cells, context
         )
 
         def pack(data: Tensor) -> PackedSequence:
@@ -456,33 +456,33 @@ class Layer(CellModule, nn.RNNBase):
         if context is not None:
             batch_dim = 0 if self.batch_first else 1
             _check_context(context, x, (x.shape[batch_dim],) if is_batched else ())
+        batch_first = is_batched and self.batch_first
         if not is_batched:
-            x = x.unsqueeze(1)
             hx = hx and tuple(state.unsqueeze(1) for state in hx)
             context = context if context is None else context.unsqueeze(0)
-        elif self.batch_first:
-            x = x.transpose(0, 1)
-        steps, batch = x.shape[:2]
+        elif batch_first:
+            x = x.transpose(0, 1).contiguous()
+        steps, batch = x.shape[0], x.shape[1] if is_batched else 1
         if steps == 0:
             raise RuntimeError("input must have at least one timestep, got a sequence of length 0")
 
-        padding = ops.Padding(steps, batch, self.batch_first) if is_batched else None
         out, last_state, cells = self._run_layers(
-            x.flatten(0, 1), hx, batch, None, padding, marks, return_cells, context
+            x, hx, batch, None, batch_first, marks, return_cells, context
         )
-        if cells is not None and padding is not None:
-            cells = padding.apply(cells)
+        if cells is not None and is_batched:
+            cells = cells.unflatten(0, (steps, batch))
+            cells = cells.transpose(0, 1) if batch_first else cells
         if not is_batched:
             last_state = tuple(state.squeeze(1) for state in last_state)
         return out, last_state, cells
 
     def _run_layers(
         self,
-        x: Tensor,  # [N, input_size]
+        x: Tensor,  # [N, input_size] or [T, B, input_size]
         hx: tuple[Tensor, ...] | None,  # each [layers * directions, B, size]
         batch: int,
         batch_sizes: Tensor | None,
-        padding: ops.Padding | None,  # of the output
+        batch_first: bool,  # the output of [T, B, input_size]
         marks: Tensor | None,  # bool [N]: resets
         return_cells: bool,
         context: Tensor | None,  # [B, width]: the last features of the input, at every step
@@ -492,10 +492,11 @@ class Layer(CellModule, nn.RNNBase):
         self._check_input(x, weights[0].w_ih, context)
         sizes = self._cell.state_sizes(self.hidden_size, self._output_size)
         if hx is None:
-            states = [tuple(x.new_zeros(batch, size) for size in sizes)] * len(weights)
+            zeros = {size: x.new_zeros(1, batch, size) for size in sizes}
+            states = [tuple(zeros[size] for size in sizes)] * len(weights)
         else:
             self._check_state(hx, sizes, x, batch)
-            states = list(zip(*hx, strict=True))
+            states = list(zip(*(state.split(1) for state in hx), strict=True))
 
         is_changed = self._state_changes_at_all(marks)
         if context is not None and (
@@ -519,7 +520,7 @@ class Layer(CellModule, nn.RNNBase):
                         weights[k],
                         batch_sizes,
                         direction == 1,
-                        padding if is_last else None,
+                        batch_first and is_last,
                     )
                 else:
                     out, *last_state = self._run_direction(
@@ -528,7 +529,7 @@ class Layer(CellModule, nn.RNNBase):
                         weights[k],
                         batch_sizes,
                         direction == 1,
-                        padding if is_last else None,
+                        batch_first and is_last,
                         self._state_changes(x, batch, marks) if is_changed else UNCHANGED,
                         return_cells and is_last,
                     )
@@ -538,9 +539,9 @@ class Layer(CellModule, nn.RNNBase):
                 outputs.append(out)
                 last_states.append(last_state)
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
-        # Stacked even if there is one: users of nn.LSTM call detach_(), which refuses views. The
-        # output is none either, being laid out by the op.
-        last = tuple(torch.stack(parts) for parts in zip(*last_states, strict=True))
+        last = tuple(last_states[0])
+        if len(last_states) > 1:
+            last = tuple(torch.cat(parts) for parts in zip(*last_states, strict=True))
         return x, last, torch.cat(cells, dim=-1) if cells else None
 
     def _state_changes_at_all(self, marks: Tensor | None) -> bool:
@@ -566,7 +567,7 @@ class Layer(CellModule, nn.RNNBase):
             return None
         if not self.training:
             return x.new_full((1, self.hidden_size), p)
-        return torch.bernoulli(x.new_full((x.shape[0], self.hidden_size), p))
+        return torch.bernoulli(x.new_full((math.prod(x.shape[:-1]), self.hidden_size), p))
 
     def _weights(self) -> list[Weights]:
         """The weights of each layer and direction. A parametrised one is computed at each call."""
@@ -579,40 +580,40 @@ class Layer(CellModule, nn.RNNBase):
 
     def _run_direction(
         self,
-        x: Tensor,  # [N, input]
-        states: tuple[Tensor, ...],  # each [B, size]
+        x: Tensor,  # [N, input] or [T, B, input]
+        states: tuple[Tensor, ...],  # each [1, B, size]
         weights: Weights,
         batch_sizes: Tensor | None,
         reverse: bool,
-        padding: ops.Padding | None,
+        batch_first: bool,  # the output of [T, B, input]
         changes: StateChanges,
         return_cells: bool,
     ) -> tuple[Tensor, ...]:
-        """The output, [N, output] or with padding, the last states, and cells [N, H] if wanted."""
+        """The output and the last states, laid out as given, and cells [N, H] if wanted."""
         return ops.sequence(
             self._cell, x, states, weights, batch_sizes, reverse, self.gates, self.angle_gates,
-            padding, changes, return_cells,
+            batch_first, changes, return_cells,
         )  # fmt: skip
 
     def _run_with_context(
         self,
-        x: Tensor,  # [N, input - width]
+        x: Tensor,  # [N, input - width] or [T, B, input - width]
         context: Tensor,  # [B, width]
         states: tuple[Tensor, ...],
         weights: Weights,
         batch_sizes: Tensor | None,
         reverse: bool,
-        padding: ops.Padding | None,
+        batch_first: bool,
     ) -> tuple[Tensor, ...]:
         """As `_run_direction`; what the context gives to the gates is computed once."""
         w_ih, w_hh, b_ih, b_hh, w_hr = weights
-        of_x, of_context = w_ih.split([x.shape[1], context.shape[1]], dim=1)
+        of_x, of_context = w_ih.split([x.shape[-1], context.shape[1]], dim=1)
         row_bias = F.linear(context, of_context, b_ih)
         if b_hh is not None:
             row_bias = row_bias + b_hh
         return ops.sequence_with_row_bias(
             self._cell, x, row_bias, states, Weights(of_x, w_hh, None, None, w_hr), batch_sizes,
-            reverse, self.gates, self.angle_gates, padding,
+            reverse, self.gates, self.angle_gates, batch_first,
         )  # fmt: skip
 
     def _check_input(self, x: Tensor, weight: Tensor, context: Tensor | None) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,7 @@ from torch.utils import flop_counter
 from . import _libraries
 from .reference import CELLS, GATE_FUNCTIONS, UNCHANGED, Cell, StateChanges, Weights
 
-__all__ = ["Padding", "sequence", "use_reference"]
+__all__ = ["sequence", "use_reference"]
 
 _libraries.load()
 
@@ -73,27 +74,26 @@ def use_reference() -> Iterator[None]:
         _mode.reference = before
 
 
-class Padding(NamedTuple):
-    """How the tokens of sequences of one length are laid out for users."""
+def as_tokens(tensor: Tensor) -> Tensor:
+    """``[T, B, .]``, or the state ``[1, B, .]`` of one layer and direction, as ``[N, .]``."""
+    return tensor if tensor.dim() == 2 else tensor.flatten(0, 1)
 
-    steps: int
-    batch: int
-    batch_first: bool
 
-    def apply(self, tokens: Tensor) -> Tensor:
-        """``[N, P]`` as ``[T, B, P]`` or ``[B, T, P]``."""
-        padded = tokens.view(self.steps, self.batch, tokens.shape[1])
-        return padded.transpose(0, 1) if self.batch_first else padded
+def laid_out_as(
+    x: Tensor, states: Sequence[Tensor], results: Sequence[Tensor], batch_first: bool = False
+) -> tuple[Tensor, ...]:
+    """Output ``[N, P]`` and last states ``[B, .]``, as input and first states are laid out.
 
-    def take(self, tokens: Tensor) -> Tensor:
-        """The same, of tokens nobody else will see, and not a view: it can be detached in place."""
-        shape = [self.steps, self.batch, tokens.shape[1]]
-        padded: Tensor = torch.ops.aten._unsafe_view.default(tokens, shape)
-        return padded.transpose_(0, 1) if self.batch_first else padded
-
-    def undo(self, padded: Tensor) -> Tensor:
-        """Back to ``[N, P]``."""
-        return (padded.transpose(0, 1) if self.batch_first else padded).flatten(0, 1)
+    What comes after them stays as it is.
+    """
+    out, *rest = results
+    if x.dim() == 3:
+        out = out.unflatten(0, x.shape[:2])
+        out = out.transpose(0, 1) if batch_first else out
+    if states[0].dim() == 3:
+        # Stacked, so that they are no views: users of nn.LSTM call detach_(), which refuses those.
+        rest[: len(states)] = [torch.stack([state]) for state in rest[: len(states)]]
+    return out, *rest
 
 
 def sequence(
@@ -105,14 +105,16 @@ def sequence(
     reverse: bool = False,
     gates: str = "sigmoid",
     angle_gates: str = "sigmoid",
-    padding: Padding | None = None,
+    batch_first: bool = False,
     changes: StateChanges = UNCHANGED,
     return_cells: bool = False,
 ) -> tuple[Tensor, ...]:
     """Run a sequence through one direction of one layer: see `reference.Cell.sequence`.
 
-    With `padding` the output is laid out by it. Cells are ``[N, H]``, in the number type that the
-    kernel saves them in.
+    Besides tokens ``[N, I]`` and states ``[B, .]`` it takes what nn.LSTM has for one layer and
+    direction, ``[T, B, I]`` and ``[1, B, .]``, and gives output and last states likewise; with
+    `batch_first` the output of such input is ``[B, T, P]``. None of them is a view. Cells are
+    ``[N, H]``, in the number type that the kernel saves them in.
     """
     ops = _OPS[cell.name]
     device = x.device
@@ -124,7 +126,7 @@ def sequence(
             changes = StateChanges(*_autocast(changes, torch.get_autocast_dtype(device_type)))
     options = (reverse, gates, angle_gates)
     if _needs_reference(cell, device, device_type, tensors):
-        return _by_reference(ops, tensors, batch_sizes, options, padding, changes, return_cells)
+        return _by_reference(ops, tensors, batch_sizes, options, batch_first, changes, return_cells)
     arguments = (
         *tensors, batch_sizes, reverse, _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates],
     )  # fmt: skip
@@ -135,25 +137,25 @@ def sequence(
     if compiling or torch._C._is_tracing():
         # A trace is for any run, with or without gradients, so it saves nothing for them.
         forward = ops.forward[bool(extras)]
-        out, *rest = forward(*arguments, compiling and needs_gradient, *extras)
-        return (out if padding is None else padding.apply(out)), *ops.results(rest, return_cells)
+        flat = [as_tokens(t) for t in tensors[: 1 + ops.num_states]]
+        rest = arguments[len(flat) :]
+        found = forward(*flat, *rest, compiling and needs_gradient, *extras)
+        return laid_out_as(x, states, ops.results(found, return_cells), batch_first)
     # The ops are differentiable by themselves, but at every call that takes the dispatcher another
     # way round through Python: below its autograd there is nothing but the kernel.
     try:
         if needs_gradient:
-            results: tuple[Tensor, ...] = ops.differentiable(padding, extras, *arguments)
+            results: tuple[Tensor, ...] = ops.differentiable(batch_first, extras, *arguments)
             return results
         with torch._C._AutoDispatchBelowAutograd():
-            if is_plain:
-                found = ops.forward[0](*arguments, False)[: ops.num_results]
-                return found if padding is None else (padding.take(found[0]), *found[1:])
-            out, *rest = ops.forward[bool(extras)](*arguments, False, *extras)
-            kept = ops.results(rest, return_cells)
-            return (out if padding is None else padding.take(out)), *kept
+            found = ops.forward[bool(extras)](*arguments, False, *extras)
+            if batch_first:
+                found[0].transpose_(0, 1)
+            return ops.results(found, return_cells)
     except RuntimeError:
         if not _may_be_refused(cell.name, device, tensors[0].dtype):
             raise
-    return _by_reference(ops, tensors, batch_sizes, options, padding, changes, return_cells)
+    return _by_reference(ops, tensors, batch_sizes, options, batch_first, changes, return_cells)
 
 
 def takes_row_bias(cell: Cell, x: Tensor) -> bool:
@@ -179,7 +181,7 @@ def sequence_with_row_bias(
     reverse: bool,
     gates: str,
     angle_gates: str,
-    padding: Padding | None,
+    batch_first: bool,
 ) -> tuple[Tensor, ...]:
     """As `sequence`, but each row of the batch has a bias of its own, ``[B, rows]``.
 
@@ -190,13 +192,15 @@ def sequence_with_row_bias(
     options = (reverse, _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates])
     if torch.is_grad_enabled() and _any_requires_grad(tensors):
         found: tuple[Tensor, ...] = ops.differentiable_in_rows(
-            padding, *tensors, batch_sizes, *options
+            batch_first, *tensors, batch_sizes, *options
         )
         return found
     with torch._C._AutoDispatchBelowAutograd():
         forward = ops.with_row_bias[0]
         found = forward(*tensors[1:], batch_sizes, *options, False, row_bias)[: ops.num_results]
-        return found if padding is None else (padding.take(found[0]), *found[1:])
+        if batch_first:
+            found[0].transpose_(0, 1)
+        return found
 
 
 def _any_requires_grad(tensors: Sequence[Tensor | None]) -> bool:
@@ -212,12 +216,14 @@ def _by_reference(
     tensors: Sequence[Any],
     batch_sizes: Tensor | None,
     options: tuple[bool, str, str],
-    padding: Padding | None,
+    batch_first: bool,
     changes: StateChanges,
     return_cells: bool,
 ) -> tuple[Tensor, ...]:
-    found = ops.cell.sequence(*ops.split(tensors), batch_sizes, *options, changes, return_cells)
-    return found if padding is None else (padding.apply(found[0]), *found[1:])
+    x, states, weights = ops.split(tensors)
+    tokens, rows = as_tokens(x), [as_tokens(state) for state in states]
+    found = ops.cell.sequence(tokens, rows, weights, batch_sizes, *options, changes, return_cells)
+    return laid_out_as(x, states, found, batch_first)
 
 
 def sequence_with_saved(
@@ -250,7 +256,7 @@ def sequence_with_saved(
         extras = ops.extras(changes, False)
         forward = ops.forward[bool(extras)]
         results = forward(*tensors, batch_sizes, reverse, *functions, True, *extras)
-    saved = _activations(cell, results[ops.num_results :], states[-1].shape[1])
+    saved = _activations(cell, results[ops.num_results :], states[-1].shape[-1])
     return results[: ops.num_results], saved
 
 
@@ -276,7 +282,7 @@ def gradients_from_saved(
     tensors = (x, *states, *weights[: ops.num_weights])
     options = (reverse, _FUNCTION_NUMBERS[gates], _FUNCTION_NUMBERS[angle_gates])
     needed = [t is not None for t in tensors]
-    saved = _as_saved(cell, saved, states[-1].shape[1], _saved_dtype(x))
+    saved = _as_saved(cell, saved, states[-1].shape[-1], _saved_dtype(x))
     changed = changes[: ops.num_changes] if changes is not UNCHANGED else ()
     return _kernel_gradients(ops, grads, tensors, batch_sizes, options, out, saved, needed, changed)
 
@@ -433,11 +439,11 @@ class _Ops(NamedTuple):
     #: call takes its time.
     forward: tuple[Any, Any]
     backward: tuple[Any, Any]
-    #: The forward op as a torch.autograd.Function: takes a padding, what `extras` gives and the
+    #: The forward op as a torch.autograd.Function: takes `batch_first`, what `extras` gives and the
     #: op's arguments before `save`, returns output and states, and the cells if asked for.
     differentiable: Callable[..., Any]
-    #: The forward and backward op with biases of rows, and both as a Function that takes a padding,
-    #: the biases and the op's arguments before `save`.
+    #: The forward and backward op with biases of rows, and both as a Function that takes
+    #: `batch_first`, the biases and the op's arguments before `save`.
     with_row_bias: tuple[Any, Any]
     differentiable_in_rows: Callable[..., Any]
     num_states: int
@@ -461,9 +467,10 @@ class _Ops(NamedTuple):
         has_cells = self.num_states > 1
         return *changes[: self.num_changes], *([return_cells] if has_cells else [])
 
-    def results(self, found: Sequence[Tensor], return_cells: bool) -> Sequence[Tensor]:
-        """Of the op's results after the output: the states, and the cells if they are wanted."""
-        return (*found[: self.num_states], found[-1]) if return_cells else found[: self.num_states]
+    def results(self, found: tuple[Tensor, ...], return_cells: bool) -> tuple[Tensor, ...]:
+        """Of the op's results: output and states, and the cells if they are wanted."""
+        wanted = found[: self.num_results]
+        return (*wanted, found[-1]) if return_cells else wanted
 
 
 def _register(cell: Cell) -> _Ops:
@@ -490,17 +497,25 @@ def _register(cell: Cell) -> _Ops:
         extras: Sequence[Any],
         results: Sequence[Tensor],
         save: bool,
-        padding: Padding | None = None,
+        batch_first: bool = False,
     ) -> None:
         """Keep what `differentiate` needs: the op's arguments and results."""
         ctx.set_materialize_grads(False)
         batch_sizes, *ctx.options = inputs[num_tensors : num_tensors + 4]
         saved = results[num_results:]
-        ctx.save, ctx.padding = save, padding
+        ctx.save, ctx.batch_first = save, batch_first
         #: Whether the cells are a result, if there are extras at all.
         ctx.extras = any(extras[num_changes:]) if extras else None
         changes = extras[:num_changes]
         ctx.save_for_backward(*inputs[:num_tensors], batch_sizes, results[0], *saved, *changes)
+
+    def by_step(
+        out: Tensor, grads: Sequence[Tensor | None]
+    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """Output, and the gradient of it, ``[B, T, P]`` as ``[T, B, P]``."""
+        grad_out, *others = grads
+        grad_out = None if grad_out is None else grad_out.transpose(0, 1)
+        return out.transpose(0, 1), (grad_out, *others)
 
     def differentiate(
         ctx: Any, grads: Sequence[Tensor | None], needed: Sequence[bool]
@@ -513,10 +528,8 @@ def _register(cell: Cell) -> _Ops:
         if returns_cells is not None:
             saved, changes = saved[:-num_changes], saved[-num_changes:]
         needed = needed[:num_tensors]
-        if ctx.padding is not None:
-            out = ctx.padding.undo(out)
-            if grads[0] is not None:
-                grads = (ctx.padding.undo(grads[0]), *grads[1:])
+        if ctx.batch_first:
+            out, grads = by_step(out, grads)
 
         def reference_gradients() -> tuple[Tensor | None, ...]:
             return _reference_gradients(
@@ -547,14 +560,14 @@ def _register(cell: Cell) -> _Ops:
     class SequenceFunction(torch.autograd.Function):
         @staticmethod
         def forward(
-            ctx: Any, padding: Padding | None, extras: Sequence[Any], *arguments: Any
+            ctx: Any, batch_first: bool, extras: Sequence[Any], *arguments: Any
         ) -> tuple[Tensor, ...]:
             with torch._C._AutoDispatchBelowAutograd():
-                out, *rest = forward_ops[bool(extras)](*arguments, True, *extras)
-                if padding is not None:
-                    out = padding.take(out)
-            keep(ctx, arguments, extras, (out, *rest), save=True, padding=padding)
-            return out, *(ops.results(rest, ctx.extras) if extras else rest[:num_states])
+                found = forward_ops[bool(extras)](*arguments, True, *extras)
+                if batch_first:
+                    found[0].transpose_(0, 1)
+            keep(ctx, arguments, extras, found, save=True, batch_first=batch_first)
+            return ops.results(found, bool(ctx.extras))
 
         @staticmethod
         def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -563,28 +576,26 @@ def _register(cell: Cell) -> _Ops:
     class RowBiasFunction(torch.autograd.Function):
         @staticmethod
         def forward(
-            ctx: Any, padding: Padding | None, row_bias: Tensor, *arguments: Any
+            ctx: Any, batch_first: bool, row_bias: Tensor, *arguments: Any
         ) -> tuple[Tensor, ...]:
             with torch._C._AutoDispatchBelowAutograd():
-                out, *rest = row_bias_ops[0](*arguments, True, row_bias)
-                if padding is not None:
-                    out = padding.take(out)
+                found = row_bias_ops[0](*arguments, True, row_bias)
+                if batch_first:
+                    found[0].transpose_(0, 1)
             ctx.set_materialize_grads(False)
             batch_sizes, *ctx.options = arguments[num_tensors:]
-            ctx.padding = padding
-            saved = rest[num_states:]
+            ctx.batch_first = batch_first
+            out, saved = found[0], found[num_results:]
             ctx.save_for_backward(row_bias, *arguments[:num_tensors], batch_sizes, out, *saved)
-            return out, *rest[:num_states]
+            return ops.results(found, False)
 
         @staticmethod
         def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
             row_bias, *kept = ctx.saved_tensors
             tensors, (batch_sizes, out, *saved) = kept[:num_tensors], kept[num_tensors:]
             needed = ctx.needs_input_grad[2 : 2 + num_tensors]
-            if ctx.padding is not None:
-                out = ctx.padding.undo(out)
-                if grads[0] is not None:
-                    grads = (ctx.padding.undo(grads[0]), *grads[1:])
+            if ctx.batch_first:
+                out, grads = by_step(out, grads)
             if torch.is_grad_enabled():
                 found = _row_bias_by_reference(
                     ops, row_bias, tensors, batch_sizes, ctx.options, grads, needed
@@ -686,7 +697,7 @@ def _row_bias_by_reference(
     """
     first_weight = 1 + ops.num_states
     x, w_ih = tensors[0], tensors[first_weight]
-    width = x.shape[1]
+    width = x.shape[-1]
     wide_x = beside_every_token(x, row_bias, batch_sizes)
     wide_w = torch.cat([w_ih, torch.eye(*[w_ih.shape[0]] * 2, dtype=w_ih.dtype)], dim=1)
     wide = (wide_x, *tensors[1:first_weight], wide_w, *tensors[first_weight + 1 :])
@@ -700,23 +711,26 @@ def _row_bias_by_reference(
     of_w_ih = found[first_weight]
     if of_w_ih is not None:
         found[first_weight] = of_w_ih[:, :width]
-    found[0] = of_wide[:, :width] if needed[0] else None
-    return (*found, _sum_over_tokens(of_wide[:, width:], row_bias.shape[0], batch_sizes))
+    found[0] = of_wide[..., :width] if needed[0] else None
+    of_row_bias = _sum_over_tokens(of_wide[..., width:], row_bias.shape[0], batch_sizes)
+    return (*found, of_row_bias)
 
 
 def beside_every_token(x: Tensor, of_rows: Tensor, batch_sizes: Tensor | None) -> Tensor:
-    """``[N, I]`` and ``[B, C]``, the same at every step, as ``[N, I + C]``."""
-    if batch_sizes is None:
+    """``[N, I]`` or ``[T, B, I]`` and ``[B, C]``, the same at every step, as ``[..., I + C]``."""
+    if x.dim() == 3:
+        every = of_rows.expand(x.shape[0], *of_rows.shape)
+    elif batch_sizes is None:
         every = of_rows.expand(x.shape[0] // of_rows.shape[0], *of_rows.shape).flatten(0, 1)
     else:
         every = of_rows.index_select(0, _rows_of_tokens(x, batch_sizes))
-    return torch.cat([x, every.to(x.dtype)], dim=1)
+    return torch.cat([x, every.to(x.dtype)], dim=-1)
 
 
 def _sum_over_tokens(tokens: Tensor, batch: int, batch_sizes: Tensor | None) -> Tensor:
-    """``[N, C]`` as ``[B, C]``: what the tokens of each row add up to."""
+    """``[N, C]`` or ``[T, B, C]`` as ``[B, C]``: what the tokens of each row add up to."""
     if batch_sizes is None:
-        return tokens.view(-1, batch, tokens.shape[1]).sum(0)
+        return tokens.reshape(-1, batch, tokens.shape[-1]).sum(0)
     rows = _rows_of_tokens(tokens, batch_sizes)
     return tokens.new_zeros(batch, tokens.shape[1]).index_add(0, rows, tokens)
 
@@ -743,15 +757,8 @@ def _reference_gradients(
     reverse, gates, angle_gates = options
     # A view for each input: the same tensor may come in twice, with a gradient for each place.
     views = [None if t is None else t.view_as(t) for t in tensors]
-    outputs = ops.cell.sequence(
-        *ops.split(views),
-        batch_sizes,
-        reverse,
-        _FUNCTION_NAMES[gates],
-        _FUNCTION_NAMES[angle_gates],
-        changes,
-        return_cells,
-    )
+    names = (reverse, _FUNCTION_NAMES[gates], _FUNCTION_NAMES[angle_gates])
+    outputs = _by_reference(ops, views, batch_sizes, names, False, changes, return_cells)
     reached = [(o, g) for o, g in zip(outputs, grads, strict=True) if g is not None]
     targets = [v for v, n in zip(views, needed, strict=True) if n and v is not None]
     if not reached:
@@ -783,11 +790,11 @@ def _fake_forward(cell: Cell, op: Any) -> Callable[..., tuple[Tensor, ...]]:
         x, *rest = arguments
         states, w_hh, save = rest[:num_states], rest[num_states + 1], arguments[names.index("save")]
         keep_cells = save or (names[-1] == "return_cells" and arguments[-1])
-        tokens = x.shape[0]
+        tokens = math.prod(x.shape[:-1])
         # Gates and, of each state but the output, every step's value.
-        widths = [w_hh.shape[0], *(s.shape[1] for s in states[1:])]
+        widths = [w_hh.shape[0], *(s.shape[-1] for s in states[1:])]
         return (
-            x.new_empty(tokens, states[0].shape[1]),
+            x.new_empty(*x.shape[:-1], states[0].shape[-1]),
             *(s.new_empty(s.shape) for s in states),
             *(
                 x.new_empty((tokens, w) if keep else (0,), dtype=_saved_dtype(x))
@@ -813,7 +820,7 @@ def _fake_backward(cell: Cell, with_row_bias: bool = False) -> Callable[..., tup
             x.new_empty(x.shape if needs_grad_x else (0,)),
             *(s.new_empty(s.shape) for s in states),
             *(x.new_empty(shape if needs_grad_weights else (0,)) for shape in shapes),
-            *([x.new_empty(states[0].shape[0], w_hh.shape[0])] if with_row_bias else []),
+            *([x.new_empty(states[0].shape[-2], w_hh.shape[0])] if with_row_bias else []),
         )
 
     return fake
@@ -827,7 +834,7 @@ def _register_flops(cell: Cell, forward_op: Any, backward_op: Any) -> None:
     def forward(x: Any, *rest: Any, out_shape: Any = None, **_: Any) -> int:
         w_ih, w_hh = rest[num_states : num_states + 2]
         w_hr = rest[num_states + 4] if cell.can_project else None
-        return _flops(x[0], w_ih, w_hh, w_hr)
+        return _flops(x[:-1], w_ih, w_hh, w_hr)
 
     def backward(*arguments: Any, out_shape: Any = None, **_: Any) -> int:
         x, *rest = arguments[1 + num_states :]
@@ -835,8 +842,8 @@ def _register_flops(cell: Cell, forward_op: Any, backward_op: Any) -> None:
         needs_grad_x, needs_grad_weights = arguments[needs]
         # The states' gradients take the products with w_hh and w_hr again; those of the weights
         # take every product again, and that of the input the one with w_ih.
-        through_time = _flops(x[0], None, w_hh, w_hr if cell.can_project else None)
-        with_x = _flops(x[0], w_ih, None, None)
+        through_time = _flops(x[:-1], None, w_hh, w_hr if cell.can_project else None)
+        with_x = _flops(x[:-1], w_ih, None, None)
         flops = through_time
         if needs_grad_x:
             flops += with_x
@@ -848,10 +855,10 @@ def _register_flops(cell: Cell, forward_op: Any, backward_op: Any) -> None:
         flop_counter.register_flop_formula(op.overloadpacket)(formula)
 
 
-def _flops(tokens: int, *shapes: Any) -> int:
+def _flops(tokens: Sequence[int], *shapes: Any) -> int:
     """Of products of every token with weights of these shapes; None is no weight."""
     products: int = sum(shape[0] * shape[1] for shape in shapes if shape is not None)
-    return 2 * tokens * products
+    return 2 * math.prod(tokens) * products
 
 
 _OPS = {name: _register(cell) for name, cell in CELLS.items()}

@@ -11,7 +11,7 @@ bool has_sizes(const Tensor& tensor, Sizes sizes) {
 }
 
 void check_matrix(const char* name, const Tensor& tensor) {
-  check(tensor.dim() == 2, "expected ", name, " with 2 dimensions, got ", tensor.dim());
+  check(tensor.dim() == 2, "expected ", name, " with 2 or 3 dimensions, got ", tensor.dim());
 }
 
 // What all tensors of a call have in common.

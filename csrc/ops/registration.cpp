@@ -64,6 +64,44 @@ class StackWriter {
   StableIValue* next_;
 };
 
+// What stands before the features of tokens [T, B, .], or of the states [1, B, .] of one layer and
+// direction. The ops take such tensors, too, as nn.LSTM has them, and give back what is laid out
+// alike; all else knows matrices.
+struct Lead {
+  bool given = false;
+  int64_t outer = 0, inner = 0;
+
+  // Lays out a contiguous matrix likewise.
+  void put_before(Tensor& tensor) const {
+    if (!given || !tensor || tensor.dim() != 2) return;
+    const int64_t columns = tensor.size(1);
+    tensor = tensor.view({outer, inner, columns}, {inner * columns, columns, 1});
+  }
+};
+
+// Makes the tensor a matrix, if it has a lead.
+Lead take_lead(Tensor& tensor) {
+  if (!tensor || tensor.dim() != 3) return {};
+  const Lead lead{.given = true, .outer = tensor.size(0), .inner = tensor.size(1)};
+  const int64_t columns = tensor.size(2);
+  tensor = tensor.as_contiguous().view({lead.outer * lead.inner, columns}, {columns, 1});
+  return lead;
+}
+
+struct Leads {
+  Lead tokens, states;
+
+  // Makes input and states matrices.
+  explicit Leads(LayerArguments& a) : tokens(take_lead(a.x)), states(take_lead(a.h0)) {
+    take_lead(a.c0);
+    if (states.given) check(states.outer == 1, "expected h0 of one layer, got ", states.outer);
+    if (!tokens.given) return;
+    check(!a.batch_sizes, "expected x with 2 dimensions beside batch_sizes, got 3");
+    check(a.h0.size(0) == tokens.inner, "expected h0 with ", tokens.inner, " rows, as x, got ",
+          a.h0.size(0));
+  }
+};
+
 Items& add_changes(Items& inputs, const CellDescription& cell) {
   return inputs.add("Tensor? resets")
       .add("Tensor? recurrent_dropout")
@@ -187,7 +225,11 @@ void run_forward(CellIndex index, Overload overload, ForwardOp op, StableIValue*
   ForwardResult result;
   run_op([&] {
     const GradModeOff no_history;
+    const Leads leads(a);
     result = op(index, a);
+    leads.tokens.put_before(result.out);
+    leads.states.put_before(result.h_n);
+    leads.states.put_before(result.c_n);
   });
   StackWriter write(stack);
   write.put(result.out);
@@ -227,7 +269,12 @@ void run_backward(CellIndex index, Overload overload, BackwardOp op, StableIValu
   BackwardResult result;
   run_op([&] {
     const GradModeOff no_history;
+    const Leads leads(a);
+    for (Tensor* tensor : {&a.grad_out, &a.grad_h_n, &a.grad_c_n, &a.out}) take_lead(*tensor);
     result = op(index, a);
+    leads.tokens.put_before(result.x);
+    leads.states.put_before(result.h0);
+    leads.states.put_before(result.c0);
   });
   StackWriter write(stack);
   write.put(result.x);

@@ -86,7 +86,7 @@ def call(case, dtype=torch.float32, seed=0, letters=""):
     changes = draw(case, len(tensors[0]), letters, dtype)
     has_cells = case.kind in WITH_MEMORY
     return lambda: run(
-        lambda *a: ops.sequence(case.kind.description, *case.kind._split(a), None, changes,
+        lambda *a: ops.sequence(case.kind.description, *case.kind._split(a), False, changes,
                                 has_cells),
         tensors, batch_sizes, *case.options,
     )  # fmt: skip

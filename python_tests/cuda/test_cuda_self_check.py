@@ -208,7 +208,7 @@ def call_with(option, kind=LSTM, hidden=9):
     changes = draw(case, len(tensors[0]), "rdhc", torch.float32) if option == CHANGES else UNCHANGED
 
     def by_kernel(*a):
-        return ops.sequence(kind.description, *kind._split(a), None, changes)
+        return ops.sequence(kind.description, *kind._split(a), False, changes)
 
     def by_reference(*a):
         wide = (t if t is None or t.dtype == torch.bool else t.double() for t in changes)

@@ -31,7 +31,7 @@ def test_ops_do_what_the_reference_does(machine, case):
         changes = type(drawn)(*(t if t is None else t.to(machine.device) for t in drawn))
         found, grads = run(
             lambda *a, c=changes: ops.sequence(
-                kind.description, *kind._split(a), None, c, has_cells
+                kind.description, *kind._split(a), False, c, has_cells
             ),
             tensors, batch_sizes, *case.options,
         )  # fmt: skip
@@ -43,7 +43,7 @@ def test_ops_do_what_the_reference_does(machine, case):
         assert_all_near(found + grads, expected + expected_grads, names)
         with torch.no_grad():
             inferred = ops.sequence(
-                kind.description, *kind._split([*tensors, batch_sizes, *case.options]), None,
+                kind.description, *kind._split([*tensors, batch_sizes, *case.options]), False,
                 changes, has_cells,
             )  # fmt: skip
         assert_all_near(inferred, expected)
@@ -59,7 +59,7 @@ def test_half_types(machine, kind):
     wide = [t if t is None or t.dtype == torch.bool else t.double() for t in changes]
     has_cells = kind in WITH_MEMORY
     found = run(
-        lambda *a: ops.sequence(kind.description, *kind._split(a), None, changes, has_cells),
+        lambda *a: ops.sequence(kind.description, *kind._split(a), False, changes, has_cells),
         rounded, None, *case.options,
     )  # fmt: skip
     expected = run(

@@ -165,17 +165,18 @@ def capture(
     layout: list[Layout] = []
 
     def run_direction(
-        tokens: Tensor,
-        states: tuple[Tensor, ...],
+        given: Tensor,
+        given_states: tuple[Tensor, ...],
         weights: Weights,
         batch_sizes: Tensor | None,
         reverse: bool,
-        padding: ops.Padding | None,
+        batch_first: bool,
         changes: StateChanges,
         return_cells: bool,
     ) -> tuple[Tensor, ...]:
         if not layout:
             layout.append(Layout.of(x, layer.batch_first))
+        tokens, states = ops.as_tokens(given), tuple(map(ops.as_tokens, given_states))
         arguments = (
             tokens, states, weights, batch_sizes, reverse, layer.gates, layer.angle_gates, changes,
         )  # fmt: skip
@@ -196,7 +197,7 @@ def capture(
             found.append(
                 CapturedGRU(*common, states[0], _mask_of_tokens(changes, batch_sizes, out))
             )
-        return (out if padding is None else padding.apply(out), *last)
+        return ops.laid_out_as(given, given_states, (out, *last), batch_first)
 
     # A shallow copy shares the parameters; all but running a direction is the layer's own code.
     twin: Any = copy.copy(layer)

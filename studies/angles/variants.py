@@ -42,15 +42,15 @@ def use_rule(layer: RotLSTM, rule: AngleRule) -> None:
     sizes = layer._cell.gate_sizes(layer.hidden_size)
     squash = GATE_FUNCTIONS[layer.gates]
 
-    def run_direction(x, state, weights, batch_sizes, reverse, padding, changes, return_cells):
+    def run_direction(x, state, weights, batch_sizes, reverse, batch_first, changes, return_cells):
         assert batch_sizes is None
         assert not reverse
         assert changes is UNCHANGED
         assert not return_cells
         w_ih, w_hh, b_ih, b_hh, _ = weights
-        h, c = state
+        (h,), (c,) = state
         out = []
-        for step, from_x in enumerate(F.linear(x, w_ih, b_ih + b_hh).split(len(h))):
+        for step, from_x in enumerate(F.linear(x, w_ih, b_ih + b_hh)):
             from_h = F.linear(h, w_hh)
             parts = [p.split(sizes, dim=-1) for p in (from_x, from_h)]
             i, f, g, o = (a + b for a, b in zip(parts[0][:4], parts[1][:4], strict=True))
@@ -58,8 +58,7 @@ def use_rule(layer: RotLSTM, rule: AngleRule) -> None:
             c = rotate(d, rule(parts[0][4], parts[1][4], step))
             h = squash(o) * torch.tanh(c)
             out.append(h)
-        tokens = torch.cat(out)
-        return (tokens if padding is None else padding.apply(tokens)), h, c
+        return torch.stack(out, dim=1 if batch_first else 0), h.unsqueeze(0), c.unsqueeze(0)
 
     _run_by(layer, run_direction)
 
@@ -73,10 +72,12 @@ def use_masked_angles(layer: RotLSTM, without: Sequence[str]) -> None:
         keep[first:] = 0
         return weight * (keep if weight.dim() == 1 else keep[:, None])
 
-    def run_direction(x, state, weights, batch_sizes, reverse, padding, *changes):
+    def run_direction(x, state, weights, batch_sizes, reverse, *options):
         weights = weights._replace(**{n: without_angles(getattr(weights, n)) for n in without})
-        options = layer.gates, layer.angle_gates, padding, *changes
-        return ops.sequence(layer._cell, x, state, weights, batch_sizes, reverse, *options)
+        functions = layer.gates, layer.angle_gates
+        return ops.sequence(
+            layer._cell, x, state, weights, batch_sizes, reverse, *functions, *options
+        )
 
     _run_by(layer, run_direction)
 
