@@ -138,7 +138,9 @@ TABLE = {
         replace(_MIDDLE, name="bidirectional-h256", directions=2),
         replace(_PAPER, name="two-layers-paper", layers=2),
         replace(_MIDDLE, name="two-layers-h256", layers=2),
+        Work("short-256", 4, 8, 256, 256),
         Work("cell-50", 1, 1, 50, 50, form="cell"),
+        Work("cell-256", 32, 1, 256, 256, form="cell"),
     )
 }
 QUICK = ("paper", "h256", "latency-50", "packed-paper", "cell-50")

@@ -13,13 +13,16 @@ from rotcell.reference import GATE_FUNCTIONS
 # Around the lanes and tiles of every instruction set: 4 to 16 lanes, pairs of them, 6 rows.
 SMALL = [(1, 1, 1, 1), (1, 4, 3, 2), (2, 3, 2, 3), (7, 5, 4, 16), (13, 4, 17, 33), (5, 6, 11, 50)]
 LARGER = [(9, 3, 8, 64), (6, 3, 65, 129), (19, 7, 5, 31)]
+# Few tokens, for which weights are not packed: a row, a few and many, deeper than what is taken of
+# the weights at once.
+FEW = [(1, 20, 200, 260), (5, 6, 200, 260), (16, 2, 140, 150)]
 # The shapes for which the accuracy of float32 is promised.
 PROMISED = [(32, 68, 100, 50), (32, 100, 128, 128), (64, 50, 512, 512), (1, 200, 50, 50)]
 
 FUNCTIONS = {kind: (kind.kernel, kind.reference) for kind in KINDS}
 #: The ops' arguments reverse, gate_function and angle_function, as most tests have them.
 SIGMOIDS = (False, 0, 0)
-CASES = [case for kind in KINDS for case in variants(kind, SMALL + LARGER)]
+CASES = [case for kind in KINDS for case in variants(kind, SMALL + LARGER + FEW)]
 
 
 def check_against_reference(case: Case, dtype: torch.dtype) -> None:

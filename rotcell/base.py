@@ -492,7 +492,7 @@ class Layer(CellModule, nn.RNNBase):
         self._check_input(x, weights[0].w_ih, context)
         sizes = self._cell.state_sizes(self.hidden_size, self._output_size)
         if hx is None:
-            zeros = {size: x.new_zeros(1, batch, size) for size in sizes}
+            zeros = {size: x.new_zeros(1, batch, size) for size in set(sizes)}
             states = [tuple(zeros[size] for size in sizes)] * len(weights)
         else:
             self._check_state(hx, sizes, x, batch)

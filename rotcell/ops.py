@@ -511,7 +511,7 @@ def _register(cell: Cell) -> _Ops:
 
     def by_step(
         out: Tensor, grads: Sequence[Tensor | None]
-    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+    ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
         """Output, and the gradient of it, ``[B, T, P]`` as ``[T, B, P]``."""
         grad_out, *others = grads
         grad_out = None if grad_out is None else grad_out.transpose(0, 1)

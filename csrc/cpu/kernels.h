@@ -41,8 +41,12 @@ enum class Layout {
 enum class ProductMode {
   kByStep,    // in the kernel, in one go with the recurrent product; all weights are packed
   kByChunk,   // for all tokens of a chunk, outside the kernel; w_hh is packed
-  kUnpacked,  // likewise, and w_hh is used as it is: for a handful of tokens
+  kUnpacked,  // likewise, and w_hh is used as it is: for few tokens
 };
+
+// From this many rows on they are worth being brought into panels for a product with unpacked
+// weights.
+constexpr int64_t kManyUnpackedRows = 12;
 
 // What a kernel keeps of a forward pass.
 enum class Keep {
@@ -221,8 +225,8 @@ struct Kernels {
   // result [count, columns] = bias [columns] + rows [count, depth] x panels.
   void (*product)(const T* rows, int64_t count, int64_t depth, const T* panels, int64_t columns,
                   const T* bias, T* result);
-  // For a few rows, with weights that are not packed: result [count, columns] += rows [count,
-  // depth] x weights^T [columns, depth].
+  // With weights that are not packed: result [count, columns] += rows [count, depth] x weights^T
+  // [columns, depth].
   void (*add_unpacked)(const T* rows, int64_t count, int64_t depth, const T* weights,
                        int64_t columns, T* result, int64_t result_stride);
   // Likewise result [count, columns] = rows [count, depth] x weights [depth, columns].

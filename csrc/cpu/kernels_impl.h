@@ -84,7 +84,7 @@ template <class T>
 void add_unpacked(const T* rows, int64_t count, int64_t depth, const T* weights, int64_t columns,
                   T* result, int64_t result_stride) {
   multiply_unpacked(Rows<T>{rows, depth, depth}, count, weights, columns,
-                    Addend<T>{result, result_stride}, result, result_stride);
+                    Addend<T>{result, result_stride}, result, result_stride, unpacked_rows(count));
 }
 template <class T>
 void unpacked_back(const T* rows, int64_t count, int64_t depth, const T* weights,

@@ -207,7 +207,7 @@ struct Sequence {
         const Rows<T> rows{operand + begin * width, width, width};
         if (!packed) {
           multiply_unpacked(rows, end - begin, p.w_hh + run.first * width, run.rows,
-                            Addend<T>{gates, G}, gates, G);
+                            Addend<T>{gates, G}, gates, G, unpacked_rows(call.steps.batch));
         } else {
           const Panels<T> weights{panels, inputs + width, run.rows};
           const int64_t token = s.step.token + begin - p.chunk.first_token;

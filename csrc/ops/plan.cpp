@@ -7,31 +7,38 @@
 namespace rotcell::ops {
 namespace {
 
-// By step is best while all weights, which every step then reads, stay in the cache; by chunk for
-// large weights, or few rows a step; unpacked for a handful of tokens.
-cpu::ProductMode product_mode(const LayerSizes& sizes, int64_t weight_bytes,
-                              const ThreadPlan& threads) {
-  constexpr int64_t kFewRows = 8, kFewTokens = 16, kCachedBytes = 4 << 20;
-  if (sizes.batch < kFewRows) {
-    return sizes.tokens < kFewTokens ? cpu::ProductMode::kUnpacked : cpu::ProductMode::kByChunk;
-  }
-  const int64_t bytes = (sizes.input_weights() + sizes.recurrent_weights()) * weight_bytes;
-  // Kernels make the gradient of x only if they have all units.
-  const bool by_step = bytes <= kCachedBytes && !threads.units_are_shared();
-  return by_step ? cpu::ProductMode::kByStep : cpu::ProductMode::kByChunk;
+constexpr int64_t kNearBytes = 1 << 20;    // of weights that stay near the processor
+constexpr int64_t kCachedBytes = 4 << 20;  // of those that stay in its cache
+
+// Up to how many tokens weights are used as they are. Packing them takes as long as the products of
+// 8 tokens or, if they are not near, of 20 and more; unpacked, products take a little longer, but
+// much longer if a step has a few rows only.
+int64_t tokens_not_worth_packing(int64_t batch, int64_t bytes) {
+  if (bytes <= kNearBytes) return batch < cpu::kManyUnpackedRows ? 15 : 32;
+  const bool cached = bytes <= kCachedBytes;
+  if (batch == 1) return cached ? 64 : 96;
+  if (batch < cpu::kManyUnpackedRows) return cached ? 40 : 80;
+  return 128;
 }
 
-}  // namespace
-
-namespace {
+// By step is best while all weights, which every step then reads, stay in the cache; by chunk for
+// large weights, or few rows a step; unpacked for few tokens.
+cpu::ProductMode product_mode(const LayerSizes& sizes, int64_t bytes, const ThreadPlan& threads) {
+  constexpr int64_t kFewRows = 8;
+  if (sizes.tokens <= tokens_not_worth_packing(sizes.batch, bytes)) {
+    return cpu::ProductMode::kUnpacked;
+  }
+  // Kernels make the gradient of x only if they have all units.
+  const bool by_step =
+      sizes.batch >= kFewRows && bytes <= kCachedBytes && !threads.units_are_shared();
+  return by_step ? cpu::ProductMode::kByStep : cpu::ProductMode::kByChunk;
+}
 
 // Rows in the lanes are best while the weights stay near the processor and blocks of rows are not
 // half empty, if there are enough of them for all threads. Rows that have ended would leave lanes
 // empty: sequences of different lengths are faster with units in the lanes.
-bool suits_rows_in_lanes(const LayerSizes& sizes, Lengths lengths, int64_t weight_bytes,
+bool suits_rows_in_lanes(const LayerSizes& sizes, Lengths lengths, int64_t bytes,
                          int64_t block_rows) {
-  constexpr int64_t kNearBytes = 1 << 20;
-  const int64_t bytes = (sizes.input_weights() + sizes.recurrent_weights()) * weight_bytes;
   if (lengths != Lengths::kEqual || sizes.hidden == 0) return false;
   if (sizes.tokens < 4 * sizes.batch || bytes > kNearBytes) return false;
   const int64_t blocks = (sizes.batch + block_rows - 1) / block_rows;
@@ -46,8 +53,9 @@ CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, cpu::Projection pro
   const cpu::Kernels<T>& kernels = cpu::kernels<T>();
   const bool projected = projection == cpu::Projection::kPresent;
   const int64_t block_rows = kernels.cells[0].row_layout.block_rows;
+  const int64_t bytes = (sizes.input_weights() + sizes.recurrent_weights()) * int64_t{sizeof(T)};
   if (!projected && extras == Extras::kNone &&
-      suits_rows_in_lanes(sizes, lengths, sizeof(T), block_rows)) {
+      suits_rows_in_lanes(sizes, lengths, bytes, block_rows)) {
     ThreadPlan threads({.tokens = sizes.tokens,
                         .batch = sizes.batch,
                         .hidden = sizes.hidden,
@@ -68,7 +76,7 @@ CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, cpu::Projection pro
                       .row_tile = kernels.row_tile,
                       .unit_tile = kernels.unit_tile,
                       .sharing = projected ? UnitSharing::kNever : UnitSharing::kAllowed});
-  const cpu::ProductMode products = product_mode(sizes, sizeof(T), threads);
+  const cpu::ProductMode products = product_mode(sizes, bytes, threads);
   return {std::move(threads), products, projection, cpu::Layout::kUnits};
 }
 template CallPlan plan_call<float>(const LayerSizes&, Lengths, cpu::Projection, Extras);

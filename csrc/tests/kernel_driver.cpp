@@ -39,7 +39,7 @@ const char* name(ProductMode products) {
 constexpr size_t kWeightGradient = 12;
 
 void run_on_several_threads(CellIndex cell, const Shape& shape) {
-  if (shape.products != ProductMode::kUnpacked) run_cell<float>(cell, shape, Threads{3, 1});
+  run_cell<float>(cell, shape, Threads{3, 1});
   if (units_can_be_shared(shape)) run_cell<float>(cell, shape, Threads{2, 3});
 }
 
@@ -47,16 +47,13 @@ double check(CellIndex cell, const Shape& shape) {
   const Threads one{1, 1};
   const auto one_thread = run_cell<float>(cell, shape, one);
   double threads = 0;
-  if (shape.products != ProductMode::kUnpacked) {
-    auto several = run_cell<float>(cell, shape, Threads{3, 1});
-    if (shape.layout == Layout::kRows) {
-      const Results<float> of_several{several[kWeightGradient]},
-          of_one{one_thread[kWeightGradient]};
-      if (!(difference(of_several, of_one) < 1e-5)) threads = 1;
-      several[kWeightGradient].clear();
-    }
-    threads = std::max(threads, difference(several, one_thread));
+  auto several = run_cell<float>(cell, shape, Threads{3, 1});
+  if (shape.layout == Layout::kRows) {
+    const Results<float> of_several{several[kWeightGradient]}, of_one{one_thread[kWeightGradient]};
+    if (!(difference(of_several, of_one) < 1e-5)) threads = 1;
+    several[kWeightGradient].clear();
   }
+  threads = std::max(threads, difference(several, one_thread));
   if (units_can_be_shared(shape)) {
     threads =
         std::max(threads, difference(run_cell<float>(cell, shape, Threads{2, 3}), one_thread));
@@ -133,6 +130,10 @@ int main(int count, char** arguments) {
                         batch % 4 < 2 ? GateFunction::kHardSigmoid : GateFunction::kSigmoid};
       check_all_cells(hard);
     }
+  }
+  // Deeper than a piece of unpacked weights.
+  for (const int64_t batch : {1, 3, 18, 50}) {
+    check_all_cells({batch, 2, 140, 150, 0, batch == 18, batch == 3, ProductMode::kUnpacked});
   }
   if (only_threads) {
     std::printf("%s: all sequences ran on several threads\n",
