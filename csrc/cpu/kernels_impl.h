@@ -5,6 +5,7 @@
 #include "cpu/kernels.h"
 #include "cpu/row_runs.h"
 #include "cpu/sequence.h"
+#include "cpu/unpacked_product.h"
 
 namespace rotcell::cpu::ROTCELL_ISA {
 
@@ -83,8 +84,8 @@ void product(const T* rows, int64_t count, int64_t depth, const T* panels, int64
 template <class T>
 void add_unpacked(const T* rows, int64_t count, int64_t depth, const T* weights, int64_t columns,
                   T* result, int64_t result_stride) {
-  multiply_unpacked(Rows<T>{rows, depth, depth}, count, weights, columns,
-                    Addend<T>{result, result_stride}, result, result_stride, unpacked_rows(count));
+  add_unpacked(Rows<T>{rows, depth, depth}, count, weights, columns, result, result_stride,
+               unpacked_rows(count));
 }
 template <class T>
 void unpacked_back(const T* rows, int64_t count, int64_t depth, const T* weights,

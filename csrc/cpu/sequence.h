@@ -7,6 +7,7 @@
 #include "cpu/row_step.h"
 #include "cpu/state_changes.h"
 #include "cpu/units.h"
+#include "cpu/unpacked_product.h"
 
 namespace rotcell::cpu::ROTCELL_ISA {
 
@@ -206,8 +207,8 @@ struct Sequence {
         T* gates = gate_row(begin) + run.first;
         const Rows<T> rows{operand + begin * width, width, width};
         if (!packed) {
-          multiply_unpacked(rows, end - begin, p.w_hh + run.first * width, run.rows,
-                            Addend<T>{gates, G}, gates, G, unpacked_rows(call.steps.batch));
+          add_unpacked(rows, end - begin, p.w_hh + run.first * width, run.rows, gates, G,
+                       unpacked_rows(call.steps.batch));
         } else {
           const Panels<T> weights{panels, inputs + width, run.rows};
           const int64_t token = s.step.token + begin - p.chunk.first_token;
