@@ -11,6 +11,13 @@
 namespace rotcell::ptx {
 namespace {
 
+template <class T>
+Operation copy() {
+  Operation operation = each_lane<Slot<T>, Slot<T>>(Kind::integer, [](Slot<T> a) { return a; });
+  operation.copies = true;
+  return operation;
+}
+
 // What is the same for both signs.
 template <class S>
 void add_bits(Operations& o, const std::string& bits) {
@@ -27,8 +34,7 @@ void add_bits(Operations& o, const std::string& bits) {
   o["or.b" + bits] = two([](U a, U b) { return U(a | b); });
   o["xor.b" + bits] = two([](U a, U b) { return U(a ^ b); });
   o["not.b" + bits] = each_lane<U, U>(Kind::integer, [](U a) { return U(~a); });
-  o["mov.b" + bits] = each_lane<U, U>(Kind::integer, [](U a) { return a; });
-  o["mov.u" + bits] = o["mov.b" + bits];
+  o["mov.b" + bits] = o["mov.u" + bits] = copy<U>();
   // Distances beyond the number's size count as that size.
   o["shl.b" + bits] = each_lane<U, U, uint32_t>(Kind::integer, [](U a, uint32_t distance) {
     return distance < 8 * sizeof(U) ? U(a << distance) : U(0);
@@ -66,7 +72,7 @@ void add_floats(Operations& o, const std::string& type) {
   o["abs." + type] = each_lane<T, T>(Kind::floats, [](T a) { return std::fabs(a); });
   // The sign of the first, the magnitude of the second.
   o["copysign." + type] = two([](T a, T b) { return std::copysign(b, a); });
-  o["mov." + type] = each_lane<Slot<T>, Slot<T>>(Kind::integer, [](Slot<T> a) { return a; });
+  o["mov." + type] = copy<T>();
   // Those that end in u are true of NaNs, too.
   o["setp.eq." + type] = comparison<T>(std::equal_to<>{});
   o["setp.lt." + type] = comparison<T>(std::less<>{});
@@ -159,10 +165,13 @@ void add_arithmetic(Operations& o) {
       Kind::integer, [](int64_t a, int64_t b) { return a * b; });
   o["mul.wide.u32"] = each_lane<uint64_t, uint32_t, uint32_t>(
       Kind::integer, [](uint64_t a, uint64_t b) { return a * b; });
+  o["mul.hi.u32"] = each_lane<uint32_t, uint32_t, uint32_t>(
+      Kind::integer,
+      [](uint32_t a, uint32_t b) { return static_cast<uint32_t>(uint64_t{a} * b >> 32); });
   add_floats<float>(o, "f32");
   add_floats<double>(o, "f64");
   add_approximations(o);
-  for (const char* type : {"b16", "u16", "b32", "u32"})
+  for (const char* type : {"b16", "u16", "b32", "u32", "s32"})
     o["selp." + std::string(type)] = select<uint32_t>(Kind::integer);
   for (const char* type : {"b64", "u64"})
     o["selp." + std::string(type)] = select<uint64_t>(Kind::integer);

@@ -23,7 +23,7 @@ To truncated(From x) {
 void run_sign_extension(Warp& warp, const Instruction& instruction, uint32_t active) {
   uint64_t* to = warp.to<uint64_t>(instruction.operands[0]);
   for_lanes(active, [&](int lane) {
-    const auto number = static_cast<int32_t>(warp.either(instruction.operands[1], lane));
+    const auto number = static_cast<int32_t>(warp.number(instruction.operands[1], lane));
     to[lane] = static_cast<uint64_t>(int64_t{number});
   });
 }

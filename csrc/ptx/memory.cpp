@@ -35,7 +35,7 @@ template <Space space, class T, int count>
 void run_load(Warp& warp, const Instruction& instruction, uint32_t active) {
   const Operand& address = instruction.operands[count];
   for_lanes(active, [&](int lane) {
-    const uint64_t at = warp.either(address, lane) + static_cast<uint64_t>(instruction.offset);
+    const uint64_t at = warp.address(address, lane);
     const unsigned char* from = place_to_read<space>(warp, at, count * sizeof(T));
     for (int i = 0; i < count; ++i) {
       T value;
@@ -56,8 +56,7 @@ void run_load(Warp& warp, const Instruction& instruction, uint32_t active) {
 template <Space space, class T, int count>
 void run_store(Warp& warp, const Instruction& instruction, uint32_t active) {
   for_lanes(active, [&](int lane) {
-    const uint64_t at =
-        warp.either(instruction.operands[0], lane) + static_cast<uint64_t>(instruction.offset);
+    const uint64_t at = warp.address(instruction.operands[0], lane);
     unsigned char* to = place_to_write<space>(warp, at, count * sizeof(T));
     for (int i = 0; i < count; ++i) {
       const T value =
@@ -101,9 +100,9 @@ void add_space(Operations& o, const std::string& load, const std::string& store)
 void run_copy(Warp& warp, const Instruction& instruction, uint32_t active) {
   constexpr size_t bytes = 16;
   for_lanes(active, [&](int lane) {
-    const uint64_t to = warp.either(instruction.operands[0], lane);
+    const uint64_t to = warp.address(instruction.operands[0], lane);
     const bool exists = warp.from<uint32_t>(instruction.operands[3])[lane] != 0;
-    const uint64_t from = warp.either(instruction.operands[1], lane);
+    const uint64_t from = warp.address(instruction.operands[1], lane);
     std::memset(warp.shared(to, bytes), 0xff, bytes);
     warp.copies.push_back({lane, warp.groups[lane], to, exists ? warp.global(from, bytes) : nullptr,
                            exists, warp.counts.trips + 1});
@@ -132,7 +131,7 @@ void run_wait(Warp& warp, const Instruction& instruction, uint32_t active) {
 
 void run_signal(Warp& warp, const Instruction& instruction, uint32_t active) {
   for_lanes(active, [&](int lane) {
-    const uint64_t at = warp.either(instruction.operands[0], lane);
+    const uint64_t at = warp.address(instruction.operands[0], lane);
     uint64_t value;
     unsigned char* counter = warp.global(at, sizeof value);
     std::memcpy(&value, counter, sizeof value);
@@ -146,7 +145,7 @@ void run_signal(Warp& warp, const Instruction& instruction, uint32_t active) {
 // One trip after what was signalled. The scheduler sees to it that others get their turn.
 void run_acquire(Warp& warp, const Instruction& instruction, uint32_t active) {
   for_lanes(active, [&](int lane) {
-    const uint64_t at = warp.either(instruction.operands[1], lane);
+    const uint64_t at = warp.address(instruction.operands[1], lane);
     uint64_t& value = warp.to<uint64_t>(instruction.operands[0])[lane];
     std::memcpy(&value, warp.global(at, sizeof value), sizeof value);
     const int64_t signalled = warp.block.launch->signalled[at];

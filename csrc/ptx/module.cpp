@@ -203,23 +203,24 @@ class Reader {
       fail("takes " + std::to_string(widths.size()) + " operands, not " + std::string(rest),
            instruction.line);
     for (size_t i = 0; i < words.size(); ++i)
-      instruction.operands.push_back(read_operand(instruction, words[i], widths[i]));
+      instruction.operands.push_back(read_operand(words[i], widths[i], instruction.line));
   }
 
-  Operand read_operand(Instruction& instruction, string_view word, Width width) {
+  Operand read_operand(string_view word, Width width, int line) {
+    int64_t offset = 0;
     if (word.starts_with('[')) {
       word = word.substr(1, word.size() - 2);
       if (const size_t plus = word.find('+'); plus != string_view::npos) {
-        instruction.offset = std::strtoll(word.data() + plus + 1, nullptr, 10);
+        offset = std::strtoll(word.data() + plus + 1, nullptr, 10);
         word = word.substr(0, plus);
       }
     }
-    const bool is_register = word.starts_with('%');
-    if (!is_register) return constant(value_of(word, instruction.line), width);
-    const Operand found = register_named(word, instruction.line);
-    if (found.width != width && (width != Width::either || found.width == Width::predicate))
-      fail(std::string(word) + " has another size", instruction.line);
-    return found;
+    Operand operand =
+        word.starts_with('%') ? register_named(word, line) : constant(value_of(word, line), width);
+    const bool either = width == Width::either && operand.width != Width::predicate;
+    if (operand.width != width && !either) fail(std::string(word) + " has another size", line);
+    operand.offset = offset;
+    return operand;
   }
 
   uint64_t value_of(string_view word, int line) const {

@@ -50,22 +50,23 @@ struct Operation {
   std::vector<Width> operands;  // those that are written stand first
   int written = 1;
   Flow flow = Flow::next;
+  bool copies = false;  // from register to register: ptxas leaves that out
 };
 
 // A register of the warp, or a constant of the kernel, which looks the same: a number for each
 // lane, or a mask.
 struct Operand {
-  uint32_t offset;  // in words of 4 bytes
-  uint32_t index;   // of the register
+  uint32_t word;   // where it begins
+  uint32_t index;  // of the register
   Width width;
   bool is_constant;
+  int64_t offset = 0;  // of an address: [register + offset]
 };
 
 struct Instruction {
   const Operation* operation;
   std::vector<Operand> operands;
-  int64_t offset = 0;  // that of [register + offset], or the number of groups of a wait
-  Operand guard{};     // @%p or @!%p
+  Operand guard{};  // @%p or @!%p
   bool is_guarded = false, guard_negated = false;
   int target = 0;  // of a branch
   int line = 0;    // in the file

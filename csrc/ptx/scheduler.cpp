@@ -114,7 +114,7 @@ class Scheduler {
       const Operand& operand = instruction.operands[i];
       if (!operand.is_constant) last = std::max(last, warp.arrives[operand.index]);
     }
-    warp.needed = std::max(warp.needed, last);
+    if (!instruction.operation->copies) warp.needed = std::max(warp.needed, last);
     for (size_t i = 0; i < written; ++i) warp.arrives[instruction.operands[i].index] = last;
   }
 

@@ -91,19 +91,23 @@ class Warp {
 
   template <class T>
   Slot<T>* to(const Operand& operand) {
-    return reinterpret_cast<Slot<T>*>(registers_ + operand.offset);
+    return reinterpret_cast<Slot<T>*>(registers_ + operand.word);
   }
   template <class T>
   const Slot<T>* from(const Operand& operand) const {
     const uint32_t* words =
         operand.is_constant ? block.launch->kernel->constants.data() : registers_;
-    return reinterpret_cast<const Slot<T>*>(words + operand.offset);
+    return reinterpret_cast<const Slot<T>*>(words + operand.word);
   }
-  uint32_t& mask_to(const Operand& operand) { return registers_[operand.offset]; }
+  uint32_t& mask_to(const Operand& operand) { return registers_[operand.word]; }
   uint32_t mask(const Operand& operand) const { return *from<uint32_t>(operand); }
-  uint64_t either(const Operand& operand, int lane) const {
+  // Of a register of either width.
+  uint64_t number(const Operand& operand, int lane) const {
     return operand.width == Width::eight ? from<uint64_t>(operand)[lane]
                                          : from<uint32_t>(operand)[lane];
+  }
+  uint64_t address(const Operand& operand, int lane) const {
+    return number(operand, lane) + static_cast<uint64_t>(operand.offset);
   }
 
   // An error of the instruction that runs.

@@ -46,7 +46,7 @@ void run_load_matrices(Warp& warp, const Instruction& instruction, uint32_t acti
   need_all_lanes(warp, active);
   const unsigned char* rows[warp_size];
   for (int lane = 0; lane < warp_size; ++lane)
-    rows[lane] = warp.shared(warp.either(instruction.operands[4], lane), 16);
+    rows[lane] = warp.shared(warp.address(instruction.operands[4], lane), 16);
   for (int matrix = 0; matrix < 4; ++matrix) {
     uint32_t* to = warp.to<uint32_t>(instruction.operands[static_cast<size_t>(matrix)]);
     for (int lane = 0; lane < warp_size; ++lane) {
