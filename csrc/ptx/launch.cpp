@@ -17,7 +17,7 @@ namespace {
 
 struct Entry {
   Module* module;
-  std::string symbol;
+  std::string symbol;  // as it stands there
 };
 
 std::deque<Module> modules;
@@ -44,8 +44,11 @@ int run_launches_from(const std::filesystem::path& folder) {
     std::string text(std::istreambuf_iterator<char>(stream), {});
     Module& module = modules.emplace_back(file.path().filename().string(), std::move(text));
     target = module.target();
-    for (const auto& [symbol, begin] : module.entries())
-      entries[with_plain_namespaces(symbol)] = {&module, symbol};
+    for (const auto& [symbol, begin] : module.entries()) {
+      const bool is_new =
+          entries.try_emplace(with_plain_namespaces(symbol), &module, symbol).second;
+      if (!is_new) throw std::runtime_error("two kernels are called " + symbol);
+    }
   }
   if (entries.empty()) throw std::runtime_error("no kernels in " + folder.string());
   simt::run_launches_by(launch);

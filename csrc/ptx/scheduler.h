@@ -1,8 +1,6 @@
 // Runs the warps of a launch.
 #pragma once
 
-#include <vector>
-
 #include "cuda/grid.h"
 #include "ptx/counts.h"
 #include "ptx/program.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__)  // all that must be compiled with it is this file
 #include <sanitizer/asan_interface.h>
 #endif
 
