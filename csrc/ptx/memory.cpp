@@ -48,9 +48,6 @@ void run_load(Warp& warp, const Instruction& instruction, uint32_t active) {
       }
     }
   });
-  if constexpr (space == Space::global) {
-    for (size_t i = 0; i < count; ++i) ++warp.arrives[instruction.operands[i].index];
-  }
 }
 
 template <Space space, class T, int count>
@@ -73,7 +70,10 @@ void add_accesses(Operations& o, const std::string& load, const std::string& sto
   loaded.push_back(Width::either);
   std::vector<Width> stored(count, width_of<T>());
   stored.insert(stored.begin(), Width::either);
-  if (!load.empty()) o[load + suffix] = {run_load<space, T, count>, kind_of<space>, loaded, count};
+  if (!load.empty()) {
+    o[load + suffix] = {run_load<space, T, count>, kind_of<space>, loaded, count};
+    o[load + suffix].fetches = space == Space::global;
+  }
   if constexpr (space != Space::parameter) {
     if (!store.empty()) o[store + suffix] = {run_store<space, T, count>, kind_of<space>, stored, 0};
   }

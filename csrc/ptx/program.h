@@ -50,7 +50,8 @@ struct Operation {
   std::vector<Width> operands;  // those that are written stand first
   int written = 1;
   Flow flow = Flow::next;
-  bool copies = false;  // from register to register: ptxas leaves that out
+  bool copies = false;   // from register to register: ptxas leaves that out
+  bool fetches = false;  // what it writes comes from global memory
 };
 
 // A register of the warp, or a constant of the kernel, which looks the same: a number for each

@@ -74,7 +74,7 @@ class Scheduler {
       active &= instruction.guard_negated ? ~mask : mask;
     }
     ++warp.counts.instructions[static_cast<size_t>(operation.kind)];
-    follow_loads(warp, instruction);
+    follow_loads(warp, instruction, active);
     if (operation.flow != Flow::next && operation.flow != Flow::branch) await_loads(warp);
     switch (operation.flow) {
       case Flow::next:
@@ -107,15 +107,21 @@ class Scheduler {
   }
 
   // What is made is there when what it is made of is; a load, one trip later.
-  static void follow_loads(Warp& warp, const Instruction& instruction) {
-    const size_t written = static_cast<size_t>(instruction.operation->written);
+  static void follow_loads(Warp& warp, const Instruction& instruction, uint32_t active) {
+    const Operation& operation = *instruction.operation;
+    const size_t written = static_cast<size_t>(operation.written);
     int64_t last = warp.counts.trips;
     for (size_t i = written; i < instruction.operands.size(); ++i) {
       const Operand& operand = instruction.operands[i];
       if (!operand.is_constant) last = std::max(last, warp.arrives[operand.index]);
     }
-    if (!instruction.operation->copies) warp.needed = std::max(warp.needed, last);
-    for (size_t i = 0; i < written; ++i) warp.arrives[instruction.operands[i].index] = last;
+    if (!operation.copies) warp.needed = std::max(warp.needed, last);
+    const int64_t made = operation.fetches ? last + 1 : last;
+    for (size_t i = 0; i < written; ++i) {
+      int64_t& arrives = warp.arrives[instruction.operands[i].index];
+      // Other lanes may still wait for what they loaded into the same register.
+      arrives = active == warp.present ? made : std::max(arrives, made);
+    }
   }
 
   // Whatever was needed so far has been waited for.

@@ -296,6 +296,9 @@ void test_trips() {
   check(trips("cvt.u64.u32 %rd4, %r1; add.s64 %rd4, %rd4, %rd1; ld.global.u32 %r4, [%rd4];"
               "add.s32 %r4, %r4, 1; bar.sync 0;") == 2,
         "an address that was loaded makes two");
+  check(trips("setp.lt.u32 %p1, %r9, 8; @%p1 ld.global.u32 %r4, [%rd1]; @!%p1 mov.u32 %r4, 0;"
+              "add.s32 %r4, %r4, 1; bar.sync 0;") == 1,
+        "some lanes load, the others do not");
 }
 
 // Block 1 signals, block 0 waits, however long that takes.
