@@ -32,6 +32,17 @@ ROTCELL_DEVICE Pair<Compute<T>> load_pair(const PairOfUnits& units, const T* row
   return units.read<Compute<T>>(0, [&](int64_t i) { return to_compute(row[i]); });
 }
 
+// The same in two parts. A load is waited for when its number is converted, so what is fetched
+// early is converted late.
+template <class T>
+ROTCELL_DEVICE Pair<T> fetch_pair(const PairOfUnits& units, const T* row) {
+  return {row[units.unit], units.whole() ? row[units.unit + 1] : to_storage<T>(0)};
+}
+template <class T>
+ROTCELL_DEVICE Pair<Compute<T>> converted(const Pair<T>& fetched) {
+  return {to_compute(fetched.a), to_compute(fetched.b)};
+}
+
 template <class T>
 ROTCELL_DEVICE void store_pair(const PairOfUnits& units, T* row, const Pair<Compute<T>>& pair) {
   units.write(0, pair, [&](int64_t i, Compute<T> value) { row[i] = to_storage<T>(value); });
@@ -58,6 +69,14 @@ struct KeptActivation {
 
 template <class Cell, class A>
 using Gates = GateValues<Cell, DeviceMath<A>>;
+
+// As they lie in memory.
+template <class T>
+struct Stored {
+  using Value = T;
+};
+template <class Cell, class T>
+using FetchedGates = GateValues<Cell, Stored<T>>;
 
 // The value an angle has where there is none.
 struct MissingAngle {
@@ -86,25 +105,61 @@ struct GateSelection {
     }
   }
 
-  // Activations, as they are kept: row [G].
+  // In two parts, from row [G].
   template <class T>
-  static ROTCELL_DEVICE void read_kept(const PairOfUnits& units, Gates<Cell, A>& gates,
-                                       const T* row) {
+  static ROTCELL_DEVICE void fetch(const PairOfUnits& units, FetchedGates<Cell, T>& gates,
+                                   const T* row) {
     for_gates<Cell>([&](auto gate) {
       constexpr int kGate = decltype(gate)::value;
       if constexpr (Which{}(Cell::product(kGate), Cell::stage(kGate))) {
-        gates[kGate] = units.read<A>(CellRows<Cell>::offset(kGate, units.hidden), [&](int64_t i) {
-          return Cell::activation(kGate) == Activation::kTanh ? KeptActivation<T>::tanh(row[i])
-                                                              : KeptActivation<T>::share(row[i]);
-        });
+        gates[kGate] = fetch_pair(units, row + CellRows<Cell>::offset(kGate, units.hidden));
       }
     });
     if constexpr (kTurns) {
-      gates.turns =
-          units.whole()
-              ? KeptActivation<T>::share(row[CellRows<Cell>::angles(units.hidden) + units.angle()])
-              : A(MissingAngle::kActivation);
+      if (units.whole()) gates.turns = row[CellRows<Cell>::angles(units.hidden) + units.angle()];
     }
+  }
+  template <class T>
+  static ROTCELL_DEVICE void convert(const PairOfUnits& units, double missing_angle,
+                                     const FetchedGates<Cell, T>& fetched, Gates<Cell, A>& gates) {
+    for_gates<Cell>([&](auto gate) {
+      constexpr int kGate = decltype(gate)::value;
+      if constexpr (Which{}(Cell::product(kGate), Cell::stage(kGate))) {
+        gates[kGate] = converted(fetched[kGate]);
+      }
+    });
+    if constexpr (kTurns) {
+      gates.turns = units.whole() ? to_compute(fetched.turns) : static_cast<A>(missing_angle);
+    }
+  }
+
+  // Activations, as they are kept.
+  template <class T>
+  static ROTCELL_DEVICE void convert_kept(const PairOfUnits& units,
+                                          const FetchedGates<Cell, T>& fetched,
+                                          Gates<Cell, A>& gates) {
+    using Kept = KeptActivation<T>;
+    for_gates<Cell>([&](auto gate) {
+      constexpr int kGate = decltype(gate)::value;
+      if constexpr (Which{}(Cell::product(kGate), Cell::stage(kGate))) {
+        const Pair<T>& kept = fetched[kGate];
+        if constexpr (Cell::activation(kGate) == Activation::kTanh) {
+          gates[kGate] = {Kept::tanh(kept.a), Kept::tanh(kept.b)};
+        } else {
+          gates[kGate] = {Kept::share(kept.a), Kept::share(kept.b)};
+        }
+      }
+    });
+    if constexpr (kTurns) {
+      gates.turns = units.whole() ? Kept::share(fetched.turns) : A(MissingAngle::kActivation);
+    }
+  }
+  template <class T>
+  static ROTCELL_DEVICE void read_kept(const PairOfUnits& units, Gates<Cell, A>& gates,
+                                       const T* row) {
+    FetchedGates<Cell, T> fetched{};
+    fetch(units, fetched, row);
+    convert_kept(units, fetched, gates);
   }
   template <class T>
   static ROTCELL_DEVICE void write_kept(const PairOfUnits& units, const Gates<Cell, A>& gates,

@@ -57,30 +57,35 @@ ROTCELL_DEVICE void run_backward(
         A* grad_h = static_cast<A*>(p.grad_h) + at;
         [[maybe_unused]] A* grad_c = static_cast<A*>(p.grad_c) + at;
         // What does not come from other blocks is on its way while they are waited for.
-        Gates<Cell, A> gates{}, grads{};
+        FetchedGates<Cell, T> kept{};
+        Pair<T> h_before{}, c_before{}, c{}, grad_out{};
         PairState<Math> state{};
         Pair<A> d_result{A(0), A(0)}, past_products{A(0), A(0)}, dc{A(0), A(0)};
+        const bool carried = row < step.carried;
+        const bool output_gradient = kIsLast && p.output_gradient == OutputGradient::kGiven;
         if (Cell::kReadsOutput ? alive || comes_back : alive && !comes_back) {
           past_products = load_pair(item.units, grad_h);
         }
         if (alive) {
           const int64_t token_before = step.token_before + row;
-          const bool carried = row < step.carried;
-          StageGates<Cell, A, S>::read_kept(item.units, gates,
-                                            static_cast<const T*>(p.gates) + token * gate_rows);
+          StageGates<Cell, A, S>::fetch(item.units, kept,
+                                        static_cast<const T*>(p.gates) + token * gate_rows);
           if constexpr (Cell::kReadsOutput) {
-            state.h_before =
-                load_pair(item.units, carried ? static_cast<const T*>(p.out) + token_before * hidden
-                                              : static_cast<const T*>(p.h0) + at);
+            h_before = fetch_pair(item.units,
+                                  carried ? static_cast<const T*>(p.out) + token_before * hidden
+                                          : static_cast<const T*>(p.h0) + at);
           }
           if constexpr (Cell::kHasMemory) {
-            state.c_before = carried ? load_pair(item.units, cells + token_before * hidden)
-                                     : load_pair(item.units, static_cast<const A*>(p.c0) + at);
-            state.c = load_pair(item.units, cells + token * hidden);
+            if (carried) {
+              c_before = fetch_pair(item.units, cells + token_before * hidden);
+            } else {
+              state.c_before = load_pair(item.units, static_cast<const A*>(p.c0) + at);
+            }
+            c = fetch_pair(item.units, cells + token * hidden);
             dc = load_pair(item.units, grad_c);
           }
-          if (kIsLast && p.output_gradient == OutputGradient::kGiven) {
-            d_result = load_pair(item.units, static_cast<const T*>(p.grad_out) + token * hidden);
+          if (output_gradient) {
+            grad_out = fetch_pair(item.units, static_cast<const T*>(p.grad_out) + token * hidden);
           }
         }
         if (first_row < multiplied.rows) {
@@ -98,13 +103,19 @@ ROTCELL_DEVICE void run_backward(
           // The whole gradient of this step's output.
           const Pair<A> dh = product + past_products;
           if (comes_back && !alive) store_pair(item.units, grad_h, dh);
-          d_result = d_result + dh;
+          d_result = dh;
+          if (output_gradient) d_result = d_result + converted(grad_out);
           past_products = {A(0), A(0)};
         } else {
           d_result = product;
         }
         if (first_row >= step.rows) return exchange.skip(tile);
+        Gates<Cell, A> gates{}, grads{};
         if (alive) {
+          StageGates<Cell, A, S>::convert_kept(item.units, kept, gates);
+          state.h_before = converted(h_before);
+          if (carried) state.c_before = converted(c_before);
+          state.c = converted(c);
           Cell::template backward<Math>(stage, gates, state, d_result, past_products, dc, grads);
           through_activations<Cell, S>(p.functions, gates, grads);
           exchange.template give_gates<S>(item, grads, grad_gates + token * gate_rows);

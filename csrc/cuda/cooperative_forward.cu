@@ -56,15 +56,16 @@ ROTCELL_DEVICE void run_forward(
         A* waiting = static_cast<A*>(p.waiting) + row * gate_rows;
         A* c_row = static_cast<A*>(p.c) + row * hidden;
         // What does not come from other blocks is on its way while they are waited for.
+        FetchedGates<Cell, T> from_input{};
+        [[maybe_unused]] Pair<T> h_fetched{};
         Gates<Cell, A> gates{};
         Pair<A> h_before{A(0), A(0)}, c{A(0), A(0)};
         if (alive) {
-          const T* from_input = static_cast<const T*>(p.from_input) + token * gate_rows;
-          ProductGates<Cell, A, S>::read(item.units, MissingAngle::kPreactivation, gates,
-                                         [&](int64_t i) { return to_compute(from_input[i]); });
+          ProductGates<Cell, A, S>::fetch(item.units, from_input,
+                                          static_cast<const T*>(p.from_input) + token * gate_rows);
           WaitedGates<Cell, A, S>::read(item.units, MissingAngle::kPreactivation, gates,
                                         [&](int64_t i) { return waiting[i]; });
-          if constexpr (Cell::kReadsOutput) h_before = load_pair(item.units, h_before_row(row));
+          if constexpr (Cell::kReadsOutput) h_fetched = fetch_pair(item.units, h_before_row(row));
           if constexpr (Cell::kHasMemory && kIsLast) {
             c = load_pair(item.units, c_row);
           }
@@ -79,6 +80,9 @@ ROTCELL_DEVICE void run_forward(
             });
         Pair<A> result{A(0), A(0)};
         if (alive) {
+          ProductGates<Cell, A, S>::convert(item.units, MissingAngle::kPreactivation, from_input,
+                                            gates);
+          if constexpr (Cell::kReadsOutput) h_before = converted(h_fetched);
           add_product<S>(item.block_units, gates, [&](int64_t place_in_product) {
             return staged_result(layout.matrix[S], results, item, place_in_product);
           });

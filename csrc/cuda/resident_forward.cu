@@ -61,14 +61,14 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
     const auto at_gate = [&](int stage, int r) {
       return (step.token + first_row + r) * gate_rows + gate_row[stage];
     };
-    A from_input[Cell::kStages][kRows];
+    T from_input[Cell::kStages][kRows];  // converted late: it is waited for then
     for_stages<Cell>([&](auto stage) {
       constexpr int S = decltype(stage)::value;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         from_input[S][r] = products[S].hands_out(r) && first_row + r < step.rows
-                               ? to_compute(static_cast<const T*>(p.from_input)[at_gate(S, r)])
-                               : A(0);
+                               ? static_cast<const T*>(p.from_input)[at_gate(S, r)]
+                               : to_storage<T>(0);
       }
     });
     for_stages<Cell>([&](auto stage) {
@@ -76,7 +76,7 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
       multiply_resident(products[S], operand(S), layout.depth[S]);
       products[S].for_sums([&](int r, A sum) {
         if (first_row + r >= step.rows) return;
-        const A value = activation[S].template apply<Math>(from_input[S][r] + sum);
+        const A value = activation[S].template apply<Math>(to_compute(from_input[S][r]) + sum);
         activations[r * gate_rows + gate_row[S]] = value;
         if (keep) {
           static_cast<T*>(p.gates)[at_gate(S, r)] = activation[S].is_tanh

@@ -11,10 +11,16 @@ enum class Kind { ordinary, cooperative, clusters };
 struct Call {
   void (*run)(const void* context);
   const void* context;
+  const void* kernel;  // the function; for who runs other code in its place
+  const void* params;
 };
 
 // Returns when all blocks are done. Throws std::runtime_error for what a GPU would refuse and for
 // errors of the kernel that the executor notices.
 void launch(const char* name, Kind kind, const cuda::Grid& grid, const Call& call);
+
+// Runs the kernels from now on, in place of the fibers.
+using Runner = void (*)(const char* name, Kind kind, const cuda::Grid& grid, const Call& call);
+void run_launches_by(Runner runner);
 
 }  // namespace rotcell::simt

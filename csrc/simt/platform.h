@@ -30,7 +30,8 @@ void launch_as(simt::Kind kind, const KernelName& name, void (*kernel)(Params), 
     const Context& call = *static_cast<const Context*>(given);
     call.kernel(call.params);
   };
-  simt::launch(name.text().c_str(), kind, grid, {run, &context});
+  simt::launch(name.text().c_str(), kind, grid,
+               {run, &context, reinterpret_cast<const void*>(kernel), &params});
 }
 
 template <class Params>

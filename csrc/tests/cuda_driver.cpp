@@ -2,14 +2,15 @@
 // nothing but the kernels, and holds the results against those of the CPU kernels in double.
 //
 //   cuda_driver [--quick | --stages | --tensor | --clusters] [--once]
-//               [--stepwise | --resident | --cooperative]
+//               [--stepwise | --resident | --cooperative] [--ptx FOLDER]
 //     all paths, cells and number types; or
 //     quick: fewer and smaller sequences;
 //     stages: what does not fit shared memory, or the registers, as a whole;
 //     tensor: what tensor cores multiply;
 //     clusters: what blocks write into each other's shared memory;
 //     once: in one order of the threads instead of three;
-//     stepwise, resident, cooperative: on this path only
+//     stepwise, resident, cooperative: on this path only;
+//     ptx: from the PTX in that folder, in a build with ROTCELL_PTX
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -19,6 +20,9 @@
 #include "cuda/known_devices.h"
 #include "simt/control.h"
 #include "tests/cuda_sequences.h"
+#if defined(ROTCELL_PTX)
+#include "ptx/launch.h"
+#endif
 
 namespace {
 
@@ -29,12 +33,14 @@ using cuda::Path;
 int passed = 0, failed = 0;
 bool once = false;
 std::optional<Path> only;
+int compute_capability = 90;
 
 const char* const kOrderNames[] = {"forward", "reverse", "random"};
 
 template <class T>
 void check(CellIndex cell, const Shape& shape, const OnPath& where) {
   if (only && where.path != *only) return;
+  if (where.path == Path::kCluster && where.device.largest_cluster == 1) return;
   simt::pose_as(where.device);
   const Results<double> expected = run_cell<double>(cell, shape, Threads{1, 1});
   Results<double> first;
@@ -74,6 +80,8 @@ void check(CellIndex cell, const Shape& shape, const OnPath& where) {
 OnPath on(Path path, int multiprocessors = 132) {
   cuda::DeviceProperties device = *cuda::find_known_device("H100");
   device.multiprocessors = multiprocessors;
+  device.compute_capability = compute_capability;
+  if (compute_capability < 90) device.largest_cluster = 1;
   return {path, device};
 }
 
@@ -216,7 +224,14 @@ int main(int count, char** arguments) {
                                                    {"--tensor", check_tensor_cores},
                                                    {"--clusters", check_clusters}};
   void (*part)() = check_all;
-  for (const std::string& argument : std::vector<std::string>(arguments + 1, arguments + count)) {
+  for (int i = 1; i < count; ++i) {
+    const std::string argument = arguments[i];
+#if defined(ROTCELL_PTX)
+    if (argument == "--ptx" && i + 1 < count) {
+      compute_capability = ptx::run_launches_from(arguments[++i]);
+      continue;
+    }
+#endif
     if (argument == "--once") {
       once = true;
     } else if (const auto found = parts.find(argument); found != parts.end()) {

@@ -1,0 +1,83 @@
+#include "ptx/warp.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#if defined(__SANITIZE_ADDRESS__)  // all that must be compiled with it is this file
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace rotcell::ptx {
+namespace {
+
+uint32_t lowest_lanes(unsigned count) {
+  return count >= warp_size ? 0xffffffff : (1u << count) - 1;
+}
+
+}  // namespace
+
+Warp::Warp(Block& of, unsigned number, uint32_t* registers)
+    : block(of),
+      index(number),
+      present(lowest_lanes(of.launch->grid.threads - number * warp_size)),
+      fragments{{0, present}},
+      arrives(of.launch->kernel->registers),
+      registers_(registers) {
+  const Kernel& kernel = *block.launch->kernel;
+  // In every float type, bytes of ones are a NaN: what is read before it is written will show.
+  std::fill_n(registers_, kernel.words, 0xffffffff);
+  for (const auto& [special, operand] : kernel.specials) {
+    for (int lane = 0; lane < warp_size; ++lane) {
+      const unsigned thread = index * warp_size + static_cast<unsigned>(lane);
+      to<uint32_t>(operand)[lane] = special == Special::thread    ? thread
+                                    : special == Special::block   ? block.index
+                                    : special == Special::threads ? block.launch->grid.threads
+                                                                  : block.launch->grid.blocks;
+    }
+  }
+}
+
+void Warp::fail(const std::string& what) const {
+  const Kernel& kernel = *block.launch->kernel;
+  const int line =
+      fragments.empty()
+          ? 0
+          : kernel.instructions[static_cast<size_t>(fragments.back().instruction)].line;
+  throw std::runtime_error("rotcell: CUDA kernel " + std::string(block.launch->name) + ": " + what +
+                           ", at " + kernel.file + ":" + std::to_string(line) + ", block " +
+                           std::to_string(block.index) + ", warp " + std::to_string(index));
+}
+
+unsigned char* Warp::shared(uint64_t address, size_t bytes) const {
+  if (address % bytes != 0) fail("misaligned address in shared memory");
+  if (address > block.shared.size() || bytes > block.shared.size() - address)
+    fail("an access beyond shared memory");
+  return const_cast<unsigned char*>(block.shared.data()) + address;
+}
+
+unsigned char* Warp::shared_in_cluster(uint64_t address, size_t bytes) const {
+  const uint64_t rank = (address >> rank_shift) - 1;
+  if (rank >= block.cluster->blocks.size()) fail("no such block in the cluster");
+  Block& other = *block.cluster->blocks[rank];
+  if (other.exited > 0) fail("a write to a block that has exited");
+  const uint64_t offset = address & ((uint64_t{1} << rank_shift) - 1);
+  shared(offset, bytes);  // all blocks have as much
+  return other.shared.data() + offset;
+}
+
+unsigned char* Warp::global(uint64_t address, size_t bytes) const {
+  if (address % bytes != 0) fail("misaligned address in global memory");
+  auto* memory = reinterpret_cast<unsigned char*>(address);
+#if defined(__SANITIZE_ADDRESS__)
+  if (__asan_region_is_poisoned(memory, bytes)) fail("an access beyond global memory");
+#endif
+  return memory;
+}
+
+const unsigned char* Warp::parameter(uint64_t address, size_t bytes) const {
+  const size_t size = block.launch->kernel->parameter_bytes;
+  if (address > size || bytes > size - address) fail("an access beyond the parameters");
+  return block.launch->parameters + address;
+}
+
+}  // namespace rotcell::ptx
