@@ -12,12 +12,14 @@ from work import Work
 _Pair = tuple[float, float]
 
 _ROT_LSTM_H50: dict[str, _Pair] = {"train": (0.70, 0.50), "infer": (0.50, 0.33)}
+_ROT_LSTM_H256: dict[str, _Pair] = {"train": (0.90, 0.80), "infer": (0.92, 0.80)}
 _ROT_LSTM_LARGE: dict[str, _Pair] = {"train": (1.0, 1.0), "infer": (0.97, 0.95)}
 _ROT_LSTM: dict[str, dict[str, _Pair]] = {
     "paper": _ROT_LSTM_H50,
     "long": _ROT_LSTM_H50,
     "h128": {"train": (0.88, 0.70), "infer": (0.78, 0.58)},
-    "h256": {"train": (0.90, 0.80), "infer": (0.92, 0.80)},
+    "h256": _ROT_LSTM_H256,
+    "short-256": _ROT_LSTM_H256,
     "h512": _ROT_LSTM_LARGE,
     "h1024": _ROT_LSTM_LARGE,
     "latency-50": {"train": (0.50, 0.38), "infer": (0.35, 0.35)},

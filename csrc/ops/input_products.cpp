@@ -33,7 +33,7 @@ InputProducts<T>::InputProducts(const CallPlan& plan, const LayerSizes& sizes, c
                                 const Tensor& w_ih, const Tensor& b_ih, const Tensor& b_hh,
                                 const Tensor& row_bias)
     : plan_(plan), sizes_(sizes), x_(x), w_ih_(w_ih), b_ih_(b_ih), b_hh_(b_hh) {
-  if (!plan.uses_packed_weights()) return;
+  if (!plan.packs_input_weights()) return;
   bias_ = total_bias<T>(b_ih, b_hh);
   if (plan.by_step()) {
     if (row_bias) bias_ = row_bias.borrow();
@@ -56,7 +56,7 @@ const T* InputProducts<T>::x(const Chunk& chunk) {
 
 template <class T>
 void InputProducts<T>::write(const Chunk& chunk, T* gates) {
-  if (plan_.uses_packed_weights()) {
+  if (plan_.packs_input_weights()) {
     multiply_packed(x(chunk), chunk.tokens, sizes_.inputs, weights_.template const_data<T>(),
                     sizes_.gate_rows, bias(), gates);
   } else {
@@ -88,7 +88,7 @@ InputGradient<T>::InputGradient(const CallPlan& plan, const LayerSizes& sizes, c
       sizes_(sizes),
       w_ih_(w_ih),
       gradient_(Tensor::empty({sizes.tokens, sizes.inputs}, dtype_of<T>())) {
-  if (plan.uses_packed_weights() && !plan.rows_in_lanes()) {
+  if (plan.packs_input_weights() && !plan.rows_in_lanes()) {
     weights_ = packed(cpu::kernels<T>().backward_weights, w_ih);
   }
 }
@@ -98,7 +98,7 @@ void InputGradient<T>::write(const Chunk& chunk, const T* grad_gates) {
   if (plan_.by_step()) return;
   const int64_t rows = sizes_.gate_rows, inputs = sizes_.inputs;
   T* gradient = data() + chunk.first_token * inputs;
-  if (plan_.uses_packed_weights()) {
+  if (plan_.packs_input_weights()) {
     multiply_packed<T>(grad_gates, chunk.tokens, rows, packed_weights(), inputs, nullptr, gradient);
     return;
   }

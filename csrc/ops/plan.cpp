@@ -10,6 +10,8 @@ namespace {
 constexpr int64_t kNearBytes = 1 << 20;    // of weights that stay near the processor
 constexpr int64_t kCachedBytes = 4 << 20;  // of those that stay in its cache
 
+constexpr int64_t kManyTokens = 128;  // worth packing weights for, wherever these are
+
 // Up to how many tokens weights are used as they are. Packing them takes as long as the products of
 // 8 tokens or, if they are not near, of 20 and more; unpacked, products take a little longer, but
 // much longer if a step has a few rows only.
@@ -18,7 +20,15 @@ int64_t tokens_not_worth_packing(int64_t batch, int64_t bytes) {
   const bool cached = bytes <= kCachedBytes;
   if (batch == 1) return cached ? 64 : 96;
   if (batch < cpu::kManyUnpackedRows) return cached ? 40 : 80;
-  return 128;
+  return kManyTokens;
+}
+
+// Products with x are of many rows, whatever the batch.
+InputWeights input_weights(cpu::ProductMode products, int64_t tokens, int64_t bytes) {
+  const bool few_tokens =
+      products == cpu::ProductMode::kByChunk && bytes > kNearBytes && tokens <= kManyTokens;
+  return few_tokens || products == cpu::ProductMode::kUnpacked ? InputWeights::kAsTheyAre
+                                                               : InputWeights::kPacked;
 }
 
 // By step is best while all weights, which every step then reads, stay in the cache; by chunk for
@@ -65,7 +75,8 @@ CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, cpu::Projection pro
                         .unit_tile = kernels.unit_tile,
                         .sharing = UnitSharing::kNever});
     if (threads.row_threads() * block_rows < sizes.batch + block_rows) {
-      return {std::move(threads), cpu::ProductMode::kByStep, projection, cpu::Layout::kRows};
+      return {std::move(threads), cpu::ProductMode::kByStep, InputWeights::kPacked, projection,
+              cpu::Layout::kRows};
     }
   }
   ThreadPlan threads({.tokens = sizes.tokens,
@@ -77,7 +88,8 @@ CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, cpu::Projection pro
                       .unit_tile = kernels.unit_tile,
                       .sharing = projected ? UnitSharing::kNever : UnitSharing::kAllowed});
   const cpu::ProductMode products = product_mode(sizes, bytes, threads);
-  return {std::move(threads), products, projection, cpu::Layout::kUnits};
+  return {std::move(threads), products, input_weights(products, sizes.tokens, bytes), projection,
+          cpu::Layout::kUnits};
 }
 template CallPlan plan_call<float>(const LayerSizes&, Lengths, cpu::Projection, Extras);
 template CallPlan plan_call<double>(const LayerSizes&, Lengths, cpu::Projection, Extras);

@@ -7,13 +7,18 @@
 
 namespace rotcell::ops {
 
+enum class InputWeights { kPacked, kAsTheyAre };
+
 struct CallPlan {
   ThreadPlan threads;
   cpu::ProductMode products;
+  InputWeights input_weights;
   cpu::Projection projection;
   cpu::Layout layout;
 
+  // Of w_hh; and of w_ih, if products with x are not made by step.
   bool uses_packed_weights() const { return products != cpu::ProductMode::kUnpacked; }
+  bool packs_input_weights() const { return input_weights == InputWeights::kPacked; }
   bool by_step() const { return products == cpu::ProductMode::kByStep; }
   bool rows_in_lanes() const { return layout == cpu::Layout::kRows; }
   bool projects() const { return projection == cpu::Projection::kPresent; }
