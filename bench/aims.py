@@ -12,19 +12,19 @@ from work import Work
 _Pair = tuple[float, float]
 
 _ROT_LSTM_H50: dict[str, _Pair] = {"train": (0.70, 0.50), "infer": (0.50, 0.33)}
-_ROT_LSTM_H256: dict[str, _Pair] = {"train": (0.90, 0.80), "infer": (0.92, 0.80)}
 _ROT_LSTM_LARGE: dict[str, _Pair] = {"train": (1.0, 1.0), "infer": (0.97, 0.95)}
 _ROT_LSTM: dict[str, dict[str, _Pair]] = {
     "paper": _ROT_LSTM_H50,
     "long": _ROT_LSTM_H50,
     "h128": {"train": (0.88, 0.70), "infer": (0.78, 0.58)},
-    "h256": _ROT_LSTM_H256,
-    "short-256": _ROT_LSTM_H256,
+    "h256": {"train": (0.90, 0.80), "infer": (0.92, 0.80)},
     "h512": _ROT_LSTM_LARGE,
     "h1024": _ROT_LSTM_LARGE,
     "latency-50": {"train": (0.50, 0.38), "infer": (0.35, 0.35)},
     "latency-256": {"train": (0.85, 0.75), "infer": (0.80, 0.70)},
 }
+#: Measured before anyone said how fast they are meant to be.
+WITHOUT_AIMS = ("short-256",)
 _ROT_GRU_H50: dict[str, _Pair] = {"train": (0.35, 0.22), "infer": (0.45, 0.28)}
 _ROT_GRU_FROM_H256: _Pair = (0.9, 0.7)
 #: Packed, bidirectional or several layers, whatever the cell.
@@ -34,7 +34,7 @@ _NOT_SIMPLE: _Pair = (0.9, 0.9)
 def aim(row: Row) -> float | None:
     """Give the aim of a row, if there is one for its sizes and number of threads."""
     work, cell = Work(**row["work"]), row["cell"]
-    if row["threads"] > 2 or work.form == "cell":
+    if row["threads"] > 2 or work.form == "cell" or work.name in WITHOUT_AIMS:
         return None
     pair: _Pair | None = None
     if not work.is_simple:

@@ -531,7 +531,8 @@ class TestAims:
         for work in TABLE.values():
             for passes in PASSES:
                 found = aims.aim(made_up_row(work, "RotLSTM", passes, 1))
-                assert (found is None) == (work.form == "cell")
+                without = work.form == "cell" or work.name in aims.WITHOUT_AIMS
+                assert (found is None) == without
 
     @pytest.mark.parametrize(
         ("times", "expected"),
