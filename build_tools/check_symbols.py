@@ -25,7 +25,6 @@ FORBIDDEN = {
 }
 # What may be missing when a library is loaded. Each is asked for before it is used.
 WEAK = {
-    "MKL_Set_Num_Threads_Local",
     "aoti_torch_cuda_add_Tensor",
     "aoti_torch_cuda_cat",
     "aoti_torch_cuda_mm_out",

@@ -77,8 +77,10 @@ def test_threads_that_share_units_change_no_bit(two_threads, kind, packed, batch
             sequence = nn.utils.rnn.pack_padded_sequence(leaf, lengths, enforce_sorted=False)
         out, states = layer(sequence)
         out = out.data if packed else out
+        layer.zero_grad()
         out.square().sum().backward()
-        return [out.detach(), *(s.detach() for s in kind.as_states(states)), leaf.grad]
+        grads = [leaf.grad, *(p.grad for p in layer.parameters())]
+        return [out.detach(), *(s.detach() for s in kind.as_states(states)), *grads]
 
     two = run()
     torch.set_num_threads(1)

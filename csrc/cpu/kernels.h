@@ -178,6 +178,32 @@ struct Packing {
   void (*pack)(const T* weights, int64_t rows, int64_t depth, T* packed, Slice);
 };
 
+// Where some rows stand in panels that are `depth` deep and have `columns` columns in all.
+struct FactorPlace {
+  int64_t first_column, first_depth;
+  int64_t columns, depth;
+};
+
+// Whether a gradient holds a sum already.
+enum class GradientSum { kFirst, kMore };
+
+// So many tokens at once are added to the weight gradients at most: a panel of their factors, used
+// again and again, stays in the second-level cache.
+constexpr int64_t kMostPieceTokens = 512;
+
+// What some tokens add to the gradients of some rows of the weights.
+template <class T>
+struct GradientPiece {
+  const T* grads;  // gradients of the rows' gates: [tokens, rows], `stride` apart
+  int64_t stride, rows, tokens;
+  const T* factors;  // packed: x, and what w_hh was multiplied with
+  int64_t inputs, outputs;
+  GradientSum start;
+  T* w_ih;  // [rows, inputs]
+  T* w_hh;  // [rows, outputs]
+  T* bias;  // [rows]
+};
+
 // The weights that enter a cell's recurrent products: [w_ih, w_hh] or w_hh alone.
 template <class T>
 struct RecurrentWeights {
@@ -232,6 +258,11 @@ struct Kernels {
   // Likewise result [count, columns] = rows [count, depth] x weights [depth, columns].
   void (*unpacked_back)(const T* rows, int64_t count, int64_t depth, const T* weights,
                         int64_t weight_stride, int64_t columns, T* result, int64_t result_stride);
+  // [x, h] of the weight gradient: so many elements; `count` rows at their place.
+  int64_t (*factor_elements)(int64_t tokens, int64_t columns);
+  void (*pack_factors)(const T* rows, int64_t count, int64_t width, const FactorPlace&, T* packed,
+                       Slice);
+  void (*add_gradients)(const GradientPiece<T>&);
   std::array<CellKernels<T>, Cells::kCount> cells;  // by CellIndex
 };
 

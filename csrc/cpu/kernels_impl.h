@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpu/batch_sequence.h"
+#include "cpu/gradient_product.h"
 #include "cpu/kernels.h"
 #include "cpu/row_runs.h"
 #include "cpu/sequence.h"
@@ -127,6 +128,9 @@ constexpr Kernels<T> make_kernels(const char* name) {
           .product = product<T>,
           .add_unpacked = add_unpacked<T>,
           .unpacked_back = unpacked_back<T>,
+          .factor_elements = panel_elements<T>,
+          .pack_factors = pack_factors<T>,
+          .add_gradients = add_gradients<T>,
           .cells = make_all_cell_kernels<T>(Cells{})};
 }
 

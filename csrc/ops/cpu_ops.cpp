@@ -242,9 +242,9 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
   grad.h0 = stored(std::move(grad.h0));
   if (cell.has_memory) grad.c0 = stored(std::move(grad.c0));
   if (weights) {
-    grad.w_ih = weights->w_ih();
-    grad.w_hh = weights->w_hh();
-    grad.bias = weights->bias();
+    grad.w_ih = weights->take_w_ih();
+    grad.w_hh = weights->take_w_hh();
+    grad.bias = weights->take_bias();
   } else if (partial) {
     grad.w_ih = Tensor::empty({sizes.gate_rows, sizes.inputs}, type);
     grad.w_hh = Tensor::empty({sizes.gate_rows, sizes.outputs}, type);

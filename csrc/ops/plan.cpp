@@ -103,7 +103,7 @@ int64_t forward_chunk_tokens(const CallPlan& plan, const LayerSizes& sizes, bool
 
 int64_t backward_chunk_tokens(const CallPlan& plan, const LayerSizes& sizes) {
   if (plan.rows_in_lanes()) return sizes.tokens;
-  constexpr int64_t kElements = 1 << 17, kLeastTokens = 256;
+  constexpr int64_t kElements = 1 << 17, kLeastTokens = 512;
   const int64_t tokens = std::max(kLeastTokens, kElements / std::max<int64_t>(1, sizes.gate_rows));
   return std::min(sizes.tokens, std::max(sizes.batch, tokens));
 }

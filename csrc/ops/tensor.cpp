@@ -9,16 +9,8 @@
 extern "C" {
 AOTITorchError aoti_torch_aten_fill__Scalar(AtenTensorHandle self, double value);
 AOTITorchError aoti_torch_cpu_mm_out(AtenTensorHandle out, AtenTensorHandle a, AtenTensorHandle b);
-AOTITorchError aoti_torch_cpu_addmm_out(AtenTensorHandle out, AtenTensorHandle self,
-                                        AtenTensorHandle a, AtenTensorHandle b, double beta,
-                                        double alpha);
 __attribute__((weak)) AOTITorchError aoti_torch_cuda_mm_out(AtenTensorHandle out,
                                                             AtenTensorHandle a, AtenTensorHandle b);
-__attribute__((weak)) AOTITorchError aoti_torch_cuda_addmm_out(AtenTensorHandle out,
-                                                               AtenTensorHandle self,
-                                                               AtenTensorHandle a,
-                                                               AtenTensorHandle b, double beta,
-                                                               double alpha);
 // Newer than the oldest torch that we run with, so it may be missing.
 __attribute__((weak)) const char* torch_exception_get_what_without_backtrace();
 }
@@ -184,16 +176,6 @@ void mm_out(const Tensor& out, const Tensor& a, const Tensor& b) {
     ROTCELL_SHIM(aoti_torch_cpu_mm_out, out.handle(), a.handle(), b.handle());
   } else {
     ROTCELL_SHIM(aoti_torch_cuda_mm_out, out.handle(), a.handle(), b.handle());
-  }
-}
-
-void addmm_out(const Tensor& out, const Tensor& a, const Tensor& b, double beta) {
-  if (out.device().is_cpu()) {
-    ROTCELL_SHIM(aoti_torch_cpu_addmm_out, out.handle(), out.handle(), a.handle(), b.handle(), beta,
-                 1.0);
-  } else {
-    ROTCELL_SHIM(aoti_torch_cuda_addmm_out, out.handle(), out.handle(), a.handle(), b.handle(),
-                 beta, 1.0);
   }
 }
 

@@ -242,8 +242,6 @@ Tensor owned_as(Tensor tensor, DType dtype);
 
 // out = a b, on the device of out.
 void mm_out(const Tensor& out, const Tensor& a, const Tensor& b);
-// out = beta out + a b; with beta 0 what out holds is not read.
-void addmm_out(const Tensor& out, const Tensor& a, const Tensor& b, double beta);
 
 // While it lives, ops called by this thread record nothing for autograd. Where an op is called with
 // inputs that require gradients, those inside it would.

@@ -19,9 +19,6 @@
 extern "C" {
 // Of the OpenMP runtime that torch brought; we link none of our own.
 __attribute__((weak)) int omp_in_parallel();
-// Of the MKL that torch brought, if it is there: the threads it uses for calls of this thread, 0
-// for as many as for others. Returns what was set before.
-__attribute__((weak)) int MKL_Set_Num_Threads_Local(int threads);
 }
 
 namespace rotcell::ops {
@@ -39,37 +36,19 @@ thread_local bool works_alone = false;
 
 // How many threads there are for us: as many as torch may use, unless we are in a parallel region
 // already, and no more than there are processors.
-int64_t possible_threads() {
-  if (torch_uses_openmp() && omp_in_parallel()) return 1;
+int64_t available_threads() {
+  if (works_alone || (torch_uses_openmp() && omp_in_parallel())) return 1;
   const int64_t threads = torch_threads();
   return threads > 1 ? std::min(threads, processors()) : 1;
 }
 
-int64_t available_threads() { return works_alone ? 1 : possible_threads(); }
-
-// While it lives, torch's BLAS uses no other threads for this one.
-class OneBlasThread {
- public:
-  OneBlasThread() { before_ = set(1); }
-  ~OneBlasThread() { set(before_); }
-  OneBlasThread(const OneBlasThread&) = delete;
-  OneBlasThread& operator=(const OneBlasThread&) = delete;
-
- private:
-  static int set(int threads) {
-    return MKL_Set_Num_Threads_Local != nullptr ? MKL_Set_Num_Threads_Local(threads) : 0;
-  }
-  int before_;
-};
-
 // How many threads a product is worth: waking one takes a few microseconds, as long as this many
 // multiplications.
-int64_t worthwhile_threads(int64_t rows, int64_t multiplications_per_row,
-                           int64_t (*threads)() = available_threads) {
+int64_t worthwhile_threads(int64_t rows, int64_t multiplications_per_row) {
   constexpr double kWorthAThread = 2e5;
   const double work = static_cast<double>(rows) * static_cast<double>(multiplications_per_row);
   const int64_t worth = 1 + static_cast<int64_t>(work / kWorthAThread);
-  return worth > 1 ? std::min(threads(), worth) : 1;
+  return worth > 1 ? std::min(available_threads(), worth) : 1;
 }
 
 // The first exception that one of several threads met.
@@ -278,33 +257,6 @@ void for_row_tiles(int64_t rows, int64_t row_tile, int64_t multiplications_per_r
     return std::min(rows, tiles * slice / slices * row_tile);
   };
   parallel(slices, [&](int64_t i) { body(first_row(i), first_row(i + 1)); });
-}
-
-void for_product_rows(int64_t rows, int64_t multiplications_per_row,
-                      FunctionRef<void(int64_t, int64_t)> body) {
-  const int64_t slices =
-      std::min(rows, worthwhile_threads(rows, multiplications_per_row, possible_threads));
-  const auto run = [&](int64_t i) {
-    const OneBlasThread scope;
-    const cpu::Slice slice{i, slices};
-    body(slice.begin(rows), slice.end(rows));
-  };
-  if (works_alone) {
-    for (int64_t i = 0; i < slices; ++i) run(i);
-  } else {
-    parallel(slices, run);
-  }
-}
-
-void for_steps(int64_t begin, int64_t end, int64_t elements, FunctionRef<void(int64_t)> body) {
-  constexpr int64_t kWorthAThread = 1 << 15;
-  const int64_t steps = end - begin, grain = kWorthAThread / std::max<int64_t>(1, elements / steps);
-  int64_t slices = (steps + grain) / (grain + 1);
-  if (slices > 1) slices = std::min(slices, available_threads());
-  parallel(slices, [&](int64_t i) {
-    const cpu::Slice slice{i, slices};
-    for (int64_t k = slice.begin(steps); k < slice.end(steps); ++k) body(begin + k);
-  });
 }
 
 ThreadPlan::ThreadPlan(const LayerWork& work)

@@ -40,14 +40,6 @@ void for_slices(int64_t elements, FunctionRef<void(cpu::Slice)> body);
 void for_row_tiles(int64_t rows, int64_t row_tile, int64_t multiplications_per_row,
                    FunctionRef<void(int64_t, int64_t)> body);
 
-// Runs body(position) for the steps of a chunk, whose copies move this many elements, likewise.
-void for_steps(int64_t begin, int64_t end, int64_t elements, FunctionRef<void(int64_t)> body);
-
-// Runs body(begin, end) on ranges of the rows of a product that torch's BLAS makes, each on one
-// thread. The ranges, and so the bits, are the same whether or not threads are crowded out (below).
-void for_product_rows(int64_t rows, int64_t multiplications_per_row,
-                      FunctionRef<void(int64_t, int64_t)> body);
-
 // Whether threads may have the same rows, and then different units, of a layer.
 enum class UnitSharing { kAllowed, kNever };
 

@@ -4,14 +4,14 @@
 #include <vector>
 
 #include "cells/list.h"
+#include "cpu/kernels.h"
 #include "ops/arguments.h"
 #include "ops/sequence.h"
 
 namespace rotcell::ops {
 
-// Every weight was multiplied with an element of x, of the old h, or, if it is a bias, with 1. With
-// these side by side in one matrix, all gradients are one product, which for small layers is much
-// faster than one product each.
+// Every weight was multiplied with an element of x or of the old h. With these side by side in one
+// matrix, all gradients are one product.
 template <class T>
 class WeightGradients {
  public:
@@ -26,15 +26,21 @@ class WeightGradients {
   void add(const Chunk& chunk, const Tensor& grad_gates, const Tensor& operands,
            const Tensor& seen);
 
-  Tensor w_ih() const { return gradient(0, sizes_.inputs); }
-  Tensor w_hh() const;
-  Tensor bias() const;
+  // Once all chunks are added: [G, I], [G, P] and [G].
+  Tensor take_w_ih() { return std::move(w_ih_); }
+  Tensor take_w_hh() { return std::move(w_hh_); }
+  Tensor take_bias() { return std::move(bias_); }
 
  private:
-  // The gradient of those weights that were multiplied with a run of columns of factors_.
-  struct Part {
-    int64_t first_column;
-    Tensor gradient;  // [G, columns]
+  // Some tokens of a chunk.
+  struct Piece {
+    int64_t begin, end;
+    int64_t tokens() const { return end - begin; }
+  };
+  // Rows of [., P] that lie together, and where they stand in a piece.
+  struct Run {
+    const T* rows;
+    int64_t count, first_depth;
   };
   // Rows of w_hh that multiplied the operands, instead of the old h.
   struct OperandRows {
@@ -42,22 +48,19 @@ class WeightGradients {
     int64_t end() const { return first + count; }
   };
 
-  void add_single_step(const Tensor& grad_gates, const Tensor& operands, const Tensor& seen);
-  void gather(const Chunk& chunk, const Tensor& seen);
-  // gradient += grad_gates^T factors for a run of rows; = if nothing was added so far.
-  void add_rows(const Tensor& gradient, int64_t first_row, const Tensor& grad_gates,
-                const Tensor& factors) const;
-  void add_operands(const Tensor& gradient, const Tensor& grad_gates, const Tensor& operands) const;
-  Tensor gradient(int64_t first_column, int64_t columns) const;
+  // What the tokens of a piece started from.
+  std::vector<Run> old_h(const Chunk& chunk, const Piece& piece) const;
+  // x, and beside it these rows.
+  void pack(const Piece& piece, const std::vector<Run>& beside, const Tensor& factors) const;
+  void add_piece(const Piece& piece, const T* grad_gates);
 
   const LayerSizes& sizes_;
   const Sequence& sequence_;
   const Tensor &x_, &h0_, &out_;
   OperandRows operand_rows_;
-  Tensor operand_gradient_;  // [operand_rows_.count, H], if all parts are one
-  Tensor factors_;           // [chunk_tokens, columns]: x, the old h, 1, and zeros to fill up
-  std::vector<Part> parts_;
-  bool empty_ = true;  // nothing was added so far: the parts are not initialised
+  Tensor with_h_, with_operands_;  // packed factors of a piece
+  Tensor w_ih_, w_hh_, bias_;
+  cpu::GradientSum start_ = cpu::GradientSum::kFirst;
 };
 
 // The same, where every thread made those of its own rows: partial sums, added up at the end in the

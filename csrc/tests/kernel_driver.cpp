@@ -5,9 +5,13 @@
 //   kernel_driver [--list | --threads]
 //     list: only name the instruction sets;
 //     threads: compute on several threads and compare nothing, for a sanitizer that looks for races
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <string>
+#include <vector>
 
 #include "cpu/instruction_set.h"
 #include "tests/cpu_sequences.h"
@@ -77,6 +81,75 @@ double check(CellIndex cell, const Shape& shape) {
   return rounding;
 }
 
+// The weight gradient of two lots of tokens, against plain loops.
+template <class T>
+void check_gradients(int64_t rows, int64_t tokens, int64_t inputs, int64_t outputs) {
+  const Kernels<T>& kernels = rotcell::cpu::kernels<T>();
+  const int64_t columns = inputs + outputs, stride = rows + 5, slices = 3;
+  const int64_t width = kernels.factor_elements(1, columns);
+  std::vector<T> w_ih(rows * inputs), w_hh(rows * outputs), bias(rows), packed(tokens * width);
+  std::vector<double> expected(rows * (columns + 1));
+  for (const GradientSum start : {GradientSum::kFirst, GradientSum::kMore}) {
+    const int seed = start == GradientSum::kFirst ? 0 : 3;
+    const auto grads = random_values<T>(tokens * stride, seed),
+               x = random_values<T>(tokens * inputs, seed + 1),
+               h = random_values<T>(tokens * outputs, seed + 2);
+    // What lies beside h comes in two runs.
+    const int64_t of_first = tokens / 3;
+    for (int64_t slice = 0; slice < slices; ++slice) {
+      const auto pack = [&](const T* from, int64_t count, int64_t of_row, const FactorPlace& at) {
+        kernels.pack_factors(from, count, of_row, at, packed.data(), Slice{slice, slices});
+      };
+      pack(x.data(), tokens, inputs, {0, 0, columns, tokens});
+      pack(h.data(), of_first, outputs, {inputs, 0, columns, tokens});
+      pack(h.data() + of_first * outputs, tokens - of_first, outputs,
+           {inputs, of_first, columns, tokens});
+    }
+    kernels.add_gradients({grads.data(), stride, rows, tokens, packed.data(), inputs, outputs,
+                           start, w_ih.data(), w_hh.data(), bias.data()});
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t k = 0; k < tokens; ++k) {
+        const double grad = grads[k * stride + row];
+        double* sums = &expected[row * (columns + 1)];
+        for (int64_t i = 0; i < inputs; ++i) sums[i] += grad * x[k * inputs + i];
+        for (int64_t i = 0; i < outputs; ++i) sums[inputs + i] += grad * h[k * outputs + i];
+        sums[columns] += grad;
+      }
+    }
+  }
+  double worst = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t i = 0; i <= columns; ++i) {
+      const T found = i < inputs    ? w_ih[row * inputs + i]
+                      : i < columns ? w_hh[row * outputs + i - inputs]
+                                    : bias[row];
+      worst = std::max(worst, std::abs(found - expected[row * (columns + 1) + i]));
+    }
+  }
+  // Products of numbers below 1, each rounded, and their sums.
+  const double limit = 2 * tokens * std::numeric_limits<T>::epsilon();
+  if (!(worst <= limit)) {
+    ++failures;
+    std::printf("FAILED weight gradient %lld x %lld + %lld of %lld tokens, %zu bytes: %.2g\n",
+                static_cast<long long>(rows), static_cast<long long>(inputs),
+                static_cast<long long>(outputs), static_cast<long long>(tokens), sizeof(T), worst);
+  }
+}
+
+void check_all_gradients() {
+  for (const int64_t rows : {1, 3, 8, 20, 70}) {
+    for (const int64_t tokens : {1, 17, 200}) {
+      for (const int64_t inputs : {0, 3, 48, 100}) {
+        for (const int64_t outputs : {1, 16, 50, 96}) {
+          check_gradients<float>(rows, tokens, inputs, outputs);
+          check_gradients<double>(rows, tokens, inputs, outputs);
+        }
+      }
+    }
+  }
+  check_gradients<float>(70, kMostPieceTokens, 30, 30);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -140,6 +213,7 @@ int main(int count, char** arguments) {
                 instruction_set().float_kernels.instruction_set);
     return EXIT_SUCCESS;
   }
+  check_all_gradients();
   std::printf("%s: %d sequences, %d failures, largest error of float against double %.2g\n",
               instruction_set().float_kernels.instruction_set, checked, failures, worst);
   return failures ? EXIT_FAILURE : EXIT_SUCCESS;

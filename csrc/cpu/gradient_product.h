@@ -1,0 +1,168 @@
+// The weight gradient of some tokens: [w_ih, w_hh] += grads^T x [x, h], where grads are the
+// gradients of the gates. [x, h] is packed into panels, as the weights of other products are; a
+// block of rows of grads^T at a time is brought into the order in which register tiles read it.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/kernels.h"
+#include "cpu/product.h"
+
+namespace rotcell::cpu::ROTCELL_ISA {
+
+// Packs `count` rows, `width` elements each, as columns and depths of the panels that `place` says.
+// What is behind the last column becomes zero with the rows that have this column.
+template <class T>
+void pack_factors(const T* rows, int64_t count, int64_t width, const FactorPlace& place, T* packed,
+                  Slice slice) {
+  const PanelCut<T> cut{place.columns};
+  for (int64_t panel = slice.begin(cut.panels); panel < slice.end(cut.panels); ++panel) {
+    const int64_t panel_begin = cut.begin(panel), columns = cut.columns_of(panel);
+    const int64_t panel_width = cut.vectors_of(panel) * kLanes<T>;
+    const int64_t begin = std::max(place.first_column, panel_begin) - panel_begin;
+    const int64_t end = std::min(place.first_column + width, panel_begin + columns) - panel_begin;
+    if (begin >= end) continue;
+    const T* source = rows + panel_begin + begin - place.first_column;
+    T* target = packed + place.depth * panel_begin + place.first_depth * panel_width;
+    if (begin == 0 && end == columns) {
+      copy_to_panel(source, width, count, columns, target, panel_width);
+      continue;
+    }
+    for (int64_t k = 0; k < count; ++k, source += width, target += panel_width) {
+      std::copy(source, source + end - begin, target + begin);
+      if (end == columns) std::fill(target + columns, target + panel_width, T{0});
+    }
+  }
+}
+
+// A register tile: ROWS rows of grads^T, packed [depth, ROWS], times a panel of VECTORS vectors, of
+// which `columns` columns exist. The old sums are asked for before the product and added behind it.
+template <class T, int ROWS, int VECTORS>
+void add_gradient_tile(const T* grads, const T* panel, int64_t depth, T* gradient, int64_t stride,
+                       int64_t columns, GradientSum start) {
+  constexpr int L = kLanes<T>;
+  Vec<T> sum[ROWS][VECTORS];
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; ++v) {
+      sum[r][v] = Vec<T>{};
+      if (v * L < columns) __builtin_prefetch(gradient + r * stride + v * L, 1);
+    }
+  }
+  for (int64_t k = 0; k < depth; ++k, grads += ROWS, panel += VECTORS * L) {
+    Vec<T> factor[VECTORS];
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; ++v) factor[v] = load(panel + v * L);
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; ++r) {
+      const Vec<T> grad = broadcast(grads[r]);
+#pragma GCC unroll 8
+      for (int v = 0; v < VECTORS; ++v) sum[r][v] += grad * factor[v];
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; ++v) {
+      T* at = gradient + r * stride + v * L;
+      if (start == GradientSum::kMore) sum[r][v] += load_first(at, columns - v * L);
+      store_first(at, sum[r][v], columns - v * L);
+    }
+  }
+}
+
+template <class T>
+using GradientTileFunction = void (*)(const T*, const T*, int64_t, T*, int64_t, int64_t,
+                                      GradientSum);
+
+// The tile function for a number of rows and vectors.
+template <class T, int... RV>
+GradientTileFunction<T> gradient_tile_function(int64_t rows, int vectors,
+                                               std::integer_sequence<int, RV...>) {
+  static constexpr GradientTileFunction<T> table[] = {
+      add_gradient_tile<T, RV / Tile::kVectors + 1, RV % Tile::kVectors + 1>...};
+  return table[(rows - 1) * Tile::kVectors + vectors - 1];
+}
+
+// Brings the columns of grads [depth, columns], `stride` apart, into tiles [depth, Tile::kRows], of
+// which the last may be narrower, and adds each up: sums of 16 first, so that rounding errors do
+// not. `scratch` [columns].
+template <class T>
+void pack_grads(const T* grads, int64_t stride, int64_t depth, int64_t columns, T* packed, T* sums,
+                T* scratch) {
+  constexpr int64_t kSummed = 16, R = Tile::kRows;
+  const int64_t whole = columns / R * R, of_last = columns - whole;
+  std::fill(sums, sums + columns, T{0});
+  for (int64_t begin = 0; begin < depth; begin += kSummed) {
+    std::fill(scratch, scratch + columns, T{0});
+    for (int64_t k = begin; k < std::min(begin + kSummed, depth); ++k) {
+      const T* row = grads + k * stride;
+      for (int64_t i = 0; i < whole; i += R) {
+        std::memcpy(packed + i * depth + k * R, row + i, R * sizeof(T));
+      }
+      std::copy(row + whole, row + columns, packed + whole * depth + k * of_last);
+      for (int64_t i = 0; i < columns; ++i) scratch[i] += row[i];
+    }
+    for (int64_t i = 0; i < columns; ++i) sums[i] += scratch[i];
+  }
+}
+
+// Some columns of one tile's sums [rows, width], added to a gradient.
+template <class T>
+void add_columns(const T* sums, int64_t width, int64_t rows, int64_t columns, T* gradient,
+                 int64_t stride, GradientSum start) {
+  for (int64_t row = 0; row < rows; ++row, sums += width, gradient += stride) {
+    if (start == GradientSum::kFirst) std::fill(gradient, gradient + columns, T{0});
+    for (int64_t i = 0; i < columns; ++i) gradient[i] += sums[i];
+  }
+}
+
+// What a tile of `rows` rows of grads^T, packed, and a panel add.
+template <class T>
+void add_panel(const GradientPiece<T>& p, const PanelCut<T>& cut, int64_t panel, int64_t row,
+               int64_t rows, const T* grads) {
+  using TileShapes = std::make_integer_sequence<int, Tile::kRows * Tile::kVectors>;
+  const int64_t column = cut.begin(panel), columns = cut.columns_of(panel);
+  const T* factors = p.factors + p.tokens * column;
+  const auto add = gradient_tile_function<T>(rows, cut.vectors_of(panel), TileShapes{});
+  T* w_ih = p.w_ih + row * p.inputs + column;
+  T* w_hh = p.w_hh + row * p.outputs + column - p.inputs;
+  if (column + columns <= p.inputs) {
+    add(grads, factors, p.tokens, w_ih, p.inputs, columns, p.start);
+  } else if (column >= p.inputs) {
+    add(grads, factors, p.tokens, w_hh, p.outputs, columns, p.start);
+  } else {
+    constexpr int64_t kWidth = Tile::kVectors * kLanes<T>;
+    T sums[Tile::kRows * kWidth];
+    const int64_t of_w_ih = p.inputs - column;
+    add(grads, factors, p.tokens, sums, kWidth, columns, GradientSum::kFirst);
+    add_columns(sums, kWidth, rows, of_w_ih, w_ih, p.inputs, p.start);
+    add_columns(sums + of_w_ih, kWidth, rows, columns - of_w_ih, w_hh + of_w_ih, p.outputs,
+                p.start);
+  }
+}
+
+template <class T>
+void add_gradients(const GradientPiece<T>& p) {
+  // Rows that are packed at once: beside a panel they stay in the second-level cache.
+  constexpr int64_t kMostRows = 64, kMostElements = kMostRows * kMostPieceTokens / 2;
+  constexpr int64_t R = Tile::kRows;
+  alignas(64) T packed[kMostElements];
+  T sums[kMostRows], scratch[kMostRows];
+  const PanelCut<T> cut{p.inputs + p.outputs};
+  const int64_t block_rows = std::min(kMostRows, kMostElements / p.tokens / R * R);
+  for (int64_t block = 0; block < p.rows; block += block_rows) {
+    const int64_t rows = std::min(block_rows, p.rows - block);
+    pack_grads(p.grads + block, p.stride, p.tokens, rows, packed, sums, scratch);
+    add_columns(sums, rows, 1, rows, p.bias + block, rows, p.start);
+    for (int64_t panel = 0; panel < cut.panels; ++panel) {
+      for (int64_t row = 0; row < rows; row += R) {
+        add_panel(p, cut, panel, block + row, std::min(R, rows - row), packed + row * p.tokens);
+      }
+    }
+  }
+}
+
+}  // namespace rotcell::cpu::ROTCELL_ISA
