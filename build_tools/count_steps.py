@@ -50,6 +50,14 @@ def microseconds(row, assumed):
     return clocks / CLOCKS[row["device"]] + trips + waiting
 
 
+def sequences(architecture):
+    """What ptx_counts is to count for today's table."""
+    paths = ("cooperative", "cluster") if architecture == "90" else ("cooperative",)
+    larger = [f"{path},float16,64,{hidden}" for hidden in (256, 512) for path in paths]
+    each = ("resident,float32,32,50", "resident,float16,32,50", *larger)
+    return [f"{cell},{rest}" for cell in ("rot_lstm", "rot_gru") for rest in each]
+
+
 def read(text):
     """The rows that ptx_counts printed."""
     return [json.loads(line) for line in text.splitlines()]
