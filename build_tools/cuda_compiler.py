@@ -13,7 +13,7 @@ from sources import ROOT, cuda_sources
 
 NVCC_FLAGS = [
     # The cells' descriptions are constexpr functions of both host and device.
-    *["-std=c++20", "-O3", "--expt-relaxed-constexpr", f"-I{ROOT / 'csrc'}"],
+    *["-std=c++20", "-O3", "--expt-relaxed-constexpr"],
     "-Xcompiler=-fPIC,-fvisibility=hidden,-Wall",
 ]
 USUAL_PLACE = "/usr/local/cuda/bin"
@@ -117,11 +117,11 @@ def chosen_architectures(torch, toolkit):
     return chosen
 
 
-def nvcc_command(toolkit, compiler):
+def nvcc_command(toolkit, compiler, csrc=ROOT / "csrc"):
     """nvcc and what it is told for every file, but for the architectures."""
     host, *host_flags = [word for word in compiler if Path(word).name not in WRAPPERS]
     passed_on = [f"-Xcompiler={flag}" for flag in host_flags]
-    return [toolkit.nvcc, "-ccbin", host, *NVCC_FLAGS, *passed_on]
+    return [toolkit.nvcc, "-ccbin", host, *NVCC_FLAGS, f"-I{csrc}", *passed_on]
 
 
 def runtime_library(toolkit):

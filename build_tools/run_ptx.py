@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,8 @@ from cuda_compiler import find_nvcc, nvcc_command, toolkit_of
 from sources import ROOT
 
 COMPILER = os.environ.get("CXX", "c++")
-FLAGS = ["-std=c++20", "-pthread", "-DROTCELL_SIMT", "-DROTCELL_PTX", f"-I{ROOT / 'csrc'}"]
+CSRC = ROOT / "csrc"
+FLAGS = ["-std=c++20", "-pthread", "-DROTCELL_SIMT", "-DROTCELL_PTX"]
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
 # A product and a sum are rounded one after the other, whatever the processor could do.
 FAST = ["-O2", "-march=native", "-ffp-contract=off"]
@@ -148,51 +150,60 @@ FAULTS = [
 ]
 
 
-def sources() -> dict[Path, list[str]]:
-    """What the programs share, and how it is compiled. Two files need CUDA and torch."""
-    csrc = ROOT / "csrc"
+def host_sources(csrc: Path) -> list[Path]:
+    """Of the kernels and what they are compared with. Two files need CUDA and torch."""
     unfit = {csrc / "cuda/device.cu", csrc / "simt/module.cpp"}
-    plain = [*csrc.glob("cuda/*.cu"), *csrc.glob("cuda/*.cpp"), *csrc.glob("simt/*.cpp")]
-    cpu = [source for source in csrc.glob("cpu/*.cpp") if "_avx" not in source.stem]
-    return {
-        **dict.fromkeys(sorted(cpu), PLAIN),
-        **{source: [*WARNINGS, *PLAIN] for source in sorted(plain) if source not in unfit},
-        **{source: [*WARNINGS, *FAST] for source in sorted(csrc.glob("ptx/*.cpp"))},
-    }
+    patterns = ("cpu/*.cpp", "cuda/*.cu", "cuda/*.cpp", "simt/*.cpp")
+    found = (source for pattern in patterns for source in sorted(csrc.glob(pattern)))
+    return [s for s in found if s not in unfit and "_avx" not in s.stem]
+
+
+def compile_host(csrc: Path, source: Path, flags: list[str], folder: Path) -> Path:
+    output = folder / f"{source.parent.name}_{source.stem}.o"
+    more = [ADDRESS] if source.name in ASKING else []
+    command = [COMPILER, *FLAGS, f"-I{csrc}", *flags, *more, "-x", "c++", "-c", str(source)]
+    subprocess.run([*command, "-o", str(output)], check=True)
+    return output
+
+
+def compile_executor(folder: Path, pool: ThreadPoolExecutor) -> list[Path]:
+    """Of PTX: what it is made of."""
+    sources = sorted(CSRC.glob("ptx/*.cpp"))
+    return list(pool.map(lambda s: compile_host(CSRC, s, [*WARNINGS, *FAST], folder), sources))
+
+
+def link(objects: list[Path], program: Path) -> None:
+    subprocess.run([COMPILER, *FLAGS, ADDRESS, *objects, "-o", program], check=True)
 
 
 def build(work: Path, pool: ThreadPoolExecutor) -> None:
     """The programs cuda_driver, ptx_counts and ptx_test."""
 
-    def compiled(source: Path, flags: list[str]) -> Path:
-        output = work / f"{source.parent.name}_{source.stem}.o"
-        more = [ADDRESS] if source.name in ASKING else []
-        command = [COMPILER, *FLAGS, *flags, *more, "-x", "c++", "-c", str(source)]
-        subprocess.run([*command, "-o", str(output)], check=True)
-        return output
+    def compiled(source: Path) -> Path:
+        warnings = [] if source.parent.name == "cpu" else WARNINGS
+        return compile_host(CSRC, source, [*warnings, *PLAIN], work)
 
-    shared = [pool.submit(compiled, *item) for item in sources().items()]
-    programs = [
-        pool.submit(compiled, ROOT / f"csrc/tests/{name}.cpp", [*WARNINGS, *PLAIN])
-        for name in ("cuda_driver", "ptx_counts", "ptx_test")
-    ]
-    objects = [job.result() for job in shared]
-    for program in (job.result() for job in programs):
-        name = program.stem.removeprefix("tests_")
-        command = [COMPILER, *FLAGS, ADDRESS, program, *objects, "-o", work / name]
-        subprocess.run(command, check=True)
+    tests = [CSRC / f"tests/{name}.cpp" for name in ("cuda_driver", "ptx_counts", "ptx_test")]
+    jobs = pool.map(compiled, [*host_sources(CSRC), *tests])
+    executor = compile_executor(work, pool)
+    *objects, driver, counts, test = jobs
+    for program in (driver, counts, test):
+        link([program, *objects, *executor], work / program.stem.removeprefix("tests_"))
 
 
-def compile_ptx(nvcc: str, folder: Path, pool: ThreadPoolExecutor) -> None:
-    command = nvcc_command(toolkit_of(nvcc), [COMPILER])
+def compile_ptx(
+    command: list[str], sources: list[Path], folder: Path, architectures: Iterable[str],
+    pool: ThreadPoolExecutor,
+) -> None:  # fmt: skip
+    """A folder for each architecture."""
 
-    def compiled(architecture: str, name: str) -> None:
-        source, output = ROOT / f"csrc/cuda/{name}.cu", folder / architecture / f"{name}.ptx"
+    def compiled(architecture: str, source: Path) -> None:
+        output = folder / architecture / f"{source.stem}.ptx"
         output.parent.mkdir(parents=True, exist_ok=True)
         options = ["-ptx", f"-arch=compute_{architecture}", str(source), "-o", str(output)]
         subprocess.run([*command, *options], check=True)
 
-    jobs = [pool.submit(compiled, arch, name) for arch in CHECKED for name in KERNEL_FILES]
+    jobs = [pool.submit(compiled, arch, source) for arch in architectures for source in sources]
     for job in jobs:
         job.result()
 
@@ -261,10 +272,14 @@ def main() -> None:
         ptx = options.ptx or work / "ptx"
         build(work, pool)
         if options.ptx is None:
-            compile_ptx(nvcc, ptx, pool)
+            kernels = [CSRC / f"cuda/{name}.cu" for name in KERNEL_FILES]
+            command = nvcc_command(toolkit_of(nvcc), [COMPILER])
+            compile_ptx(command, kernels, ptx, CHECKED, pool)
         print(f"Built in {time.monotonic() - start:.0f} s.", flush=True)
         check(work, ptx, pool)
-        counted = pool.map(lambda arch: run(work / "ptx_counts", ptx / arch), COUNTED)
+        counted = pool.map(
+            lambda arch: run(work / "ptx_counts", ptx / arch, *count_steps.sequences(arch)), COUNTED
+        )
         rows = [row for text in counted for row in count_steps.read(text)]
     made = count_steps.table(rows, toolkit_of(nvcc).release)
     if changes := check_kernels.compare(count_steps.TABLE, made, options.update, ".ci/ptx"):

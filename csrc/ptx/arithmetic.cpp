@@ -165,6 +165,13 @@ void add_arithmetic(Operations& o) {
       Kind::integer, [](int64_t a, int64_t b) { return a * b; });
   o["mul.wide.u32"] = each_lane<uint64_t, uint32_t, uint32_t>(
       Kind::integer, [](uint64_t a, uint64_t b) { return a * b; });
+  // The lowest `bits` of a take the place of those of b from `begin` on.
+  o["bfi.b64"] = each_lane<uint64_t, uint64_t, uint64_t, uint32_t, uint32_t>(
+      Kind::integer, [](uint64_t a, uint64_t b, uint32_t begin, uint32_t bits) {
+        if (begin >= 64 || bits == 0) return b;
+        const uint64_t mask = (bits >= 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1) << begin;
+        return (b & ~mask) | (a << begin & mask);
+      });
   o["mul.hi.u32"] = each_lane<uint32_t, uint32_t, uint32_t>(
       Kind::integer,
       [](uint32_t a, uint32_t b) { return static_cast<uint32_t>(uint64_t{a} * b >> 32); });

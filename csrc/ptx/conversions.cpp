@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "ptx/each_lane.h"
+#include "ptx/half_values.h"
 #include "ptx/operations.h"
 #include "simt/half.h"
 
@@ -63,6 +64,8 @@ void add_conversions(Operations& o) {
       each_lane<uint32_t, uint64_t>(integer, [](uint64_t a) { return static_cast<uint32_t>(a); });
   o["cvt.u16.u32"] =
       each_lane<uint16_t, uint32_t>(integer, [](uint32_t a) { return static_cast<uint16_t>(a); });
+  o["cvta.shared.u64"] =
+      each_lane<uint64_t, uint64_t>(integer, [](uint64_t a) { return a | shared_window; });
   o["cvta.to.global.u64"] = each_lane<uint64_t, uint64_t>(integer, [](uint64_t a) { return a; });
 
   o["cvt.f64.f32"] = each_lane<double, float>(special, [](float a) { return double{a}; });
@@ -82,12 +85,11 @@ void add_conversions(Operations& o) {
   o["cvt.sat.f32.f32"] = each_lane<float, float>(
       Kind::floats, [](float a) { return a > 0 ? a < 1 ? a : 1.0f : 0.0f; });
 
-  o["cvt.f32.f16"] =
-      each_lane<float, uint16_t>(special, [](uint16_t a) { return simt::half_value(a); });
+  o["cvt.f32.f16"] = each_lane<float, uint16_t>(special, [](uint16_t a) { return half_value(a); });
   o["cvt.rn.f16.f32"] =
       each_lane<uint16_t, float>(special, [](float a) { return simt::half_bits(a); });
-  o["cvt.f32.bf16"] = each_lane<float, uint16_t>(
-      special, [](uint16_t a) { return std::bit_cast<float>(uint32_t{a} << 16); });
+  o["cvt.f32.bf16"] =
+      each_lane<float, uint16_t>(special, [](uint16_t a) { return bfloat16_value(a); });
   o["cvt.rn.bf16.f32"] =
       each_lane<uint16_t, float>(special, [](float a) { return simt::bfloat16_bits(a); });
 

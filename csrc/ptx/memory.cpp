@@ -9,10 +9,13 @@
 namespace rotcell::ptx {
 namespace {
 
-enum class Space { parameter, global, shared, cluster };
+enum class Space { parameter, global, generic, shared, cluster };
 
 template <Space space>
-constexpr Kind kind_of = space == Space::global      ? Kind::global
+constexpr bool is_global = space == Space::global || space == Space::generic;
+
+template <Space space>
+constexpr Kind kind_of = is_global<space>            ? Kind::global
                          : space == Space::parameter ? Kind::integer
                                                      : Kind::shared;
 
@@ -20,12 +23,14 @@ template <Space space>
 const unsigned char* place_to_read(const Warp& warp, uint64_t address, size_t bytes) {
   if constexpr (space == Space::parameter) return warp.parameter(address, bytes);
   if constexpr (space == Space::global) return warp.global(address, bytes);
+  if constexpr (space == Space::generic) return warp.generic(address, bytes);
   return warp.shared(address, bytes);
 }
 
 template <Space space>
 unsigned char* place_to_write(const Warp& warp, uint64_t address, size_t bytes) {
   if constexpr (space == Space::global) return warp.global(address, bytes);
+  if constexpr (space == Space::generic) return warp.generic(address, bytes);
   if constexpr (space == Space::cluster) return warp.shared_in_cluster(address, bytes);
   return warp.shared(address, bytes);
 }
@@ -72,7 +77,7 @@ void add_accesses(Operations& o, const std::string& load, const std::string& sto
   stored.insert(stored.begin(), Width::either);
   if (!load.empty()) {
     o[load + suffix] = {run_load<space, T, count>, kind_of<space>, loaded, count};
-    o[load + suffix].fetches = space == Space::global;
+    o[load + suffix].fetches = is_global<space>;
   }
   if constexpr (space != Space::parameter) {
     if (!store.empty()) o[store + suffix] = {run_store<space, T, count>, kind_of<space>, stored, 0};
@@ -129,24 +134,28 @@ void run_wait(Warp& warp, const Instruction& instruction, uint32_t active) {
   });
 }
 
+// With a register to be written, or without one: what was there before.
+template <class T, int written>
 void run_signal(Warp& warp, const Instruction& instruction, uint32_t active) {
   for_lanes(active, [&](int lane) {
-    const uint64_t at = warp.address(instruction.operands[0], lane);
-    uint64_t value;
+    const uint64_t at = warp.address(instruction.operands[written], lane);
+    T value;
     unsigned char* counter = warp.global(at, sizeof value);
     std::memcpy(&value, counter, sizeof value);
-    value += warp.from<uint64_t>(instruction.operands[1])[lane];
-    std::memcpy(counter, &value, sizeof value);
+    const T sum = value + warp.from<T>(instruction.operands[written + 1])[lane];
+    std::memcpy(counter, &sum, sizeof sum);
+    if constexpr (written == 1) warp.to<T>(instruction.operands[0])[lane] = value;
     int64_t& trips = warp.block.launch->signalled[at];
     trips = std::max(trips, warp.counts.trips);
   });
 }
 
 // One trip after what was signalled. The scheduler sees to it that others get their turn.
+template <class T>
 void run_acquire(Warp& warp, const Instruction& instruction, uint32_t active) {
   for_lanes(active, [&](int lane) {
     const uint64_t at = warp.address(instruction.operands[1], lane);
-    uint64_t& value = warp.to<uint64_t>(instruction.operands[0])[lane];
+    T& value = warp.to<T>(instruction.operands[0])[lane];
     std::memcpy(&value, warp.global(at, sizeof value), sizeof value);
     const int64_t signalled = warp.block.launch->signalled[at];
     warp.counts.trips = std::max(warp.counts.trips, signalled) + 1;
@@ -159,7 +168,7 @@ void add_memory(Operations& o) {
   add_space<Space::parameter>(o, "ld.param", "");
   add_space<Space::global>(o, "ld.global", "st.global");
   add_space<Space::global>(o, "ld.global.cg", "");
-  add_space<Space::global>(o, "ld", "st");  // no generic address of shared memory is ever made
+  add_space<Space::generic>(o, "ld", "st");
   add_space<Space::shared>(o, "ld.shared", "st.shared");
   add_space<Space::cluster>(o, "", "st.shared::cluster");
   o["mapa.shared::cluster.u32"] = each_lane<uint32_t, uint32_t, uint32_t>(
@@ -169,8 +178,15 @@ void add_memory(Operations& o) {
   o["cp.async.cg.shared.global"] = {run_copy, Kind::global, {address, address, four, four}, 0};
   o["cp.async.commit_group"] = {run_commit, Kind::barrier, {}, 0};
   o["cp.async.wait_group"] = {run_wait, Kind::barrier, {four}, 0, Flow::wait};
-  o["red.release.gpu.global.add.u64"] = {run_signal, Kind::global, {address, eight}, 0};
-  o["ld.acquire.gpu.global.u64"] = {run_acquire, Kind::global, {eight, address}, 1, Flow::acquire};
+  o["red.release.gpu.global.add.u64"] = {
+      run_signal<uint64_t, 0>, Kind::global, {address, eight}, 0};
+  o["ld.acquire.gpu.global.u64"] = {
+      run_acquire<uint64_t>, Kind::global, {eight, address}, 1, Flow::acquire};
+  // Of barriers of the grid. Their counter has a generic address, but is not in shared memory.
+  o["atom.add.release.gpu.u32"] = {run_signal<uint32_t, 1>, Kind::global, {four, address, four}};
+  o["atom.add.release.gpu.u32"].fetches = true;
+  o["ld.acquire.gpu.u32"] = {
+      run_acquire<uint32_t>, Kind::global, {four, address}, 1, Flow::acquire};
 }
 
 }  // namespace rotcell::ptx

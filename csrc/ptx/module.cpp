@@ -180,9 +180,19 @@ class Reader {
     static const std::map<string_view, Special> specials = {{"%tid.x", Special::thread},
                                                             {"%ctaid.x", Special::block},
                                                             {"%ntid.x", Special::threads},
-                                                            {"%nctaid.x", Special::blocks}};
-    if (const auto found = specials.find(name); found != specials.end())
-      return kernel_.specials[found->second] = add_register(std::string(name), Width::four, line);
+                                                            {"%nctaid.x", Special::blocks},
+                                                            {"%tid.y", Special::zero},
+                                                            {"%tid.z", Special::zero},
+                                                            {"%ctaid.y", Special::zero},
+                                                            {"%ctaid.z", Special::zero},
+                                                            {"%nctaid.y", Special::one},
+                                                            {"%nctaid.z", Special::one},
+                                                            {"%envreg2", Special::workspace_low},
+                                                            {"%envreg1", Special::workspace_high}};
+    if (const auto special = specials.find(name); special != specials.end()) {
+      const std::string own_name = "special " + std::to_string(static_cast<int>(special->second));
+      return kernel_.specials[special->second] = add_register(own_name, Width::four, line);
+    }
     const auto found = registers_.find(std::string(name));
     if (found == registers_.end()) fail("no register " + std::string(name), line);
     return found->second;

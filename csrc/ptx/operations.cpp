@@ -9,6 +9,7 @@ const Operation* find_operation(const std::string& opcode) {
     add_conversions(made);
     add_memory(made);
     add_warp_operations(made);
+    add_whole_matrices(made);
     add_control(made);
     return made;
   }();

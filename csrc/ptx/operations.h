@@ -17,6 +17,7 @@ void add_arithmetic(Operations& operations);
 void add_conversions(Operations& operations);
 void add_memory(Operations& operations);
 void add_warp_operations(Operations& operations);
+void add_whole_matrices(Operations& operations);
 void add_control(Operations& operations);
 
 }  // namespace rotcell::ptx

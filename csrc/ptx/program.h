@@ -73,7 +73,18 @@ struct Instruction {
   int line = 0;    // in the file
 };
 
-enum class Special { thread, block, threads, blocks };  // %tid.x, %ctaid.x, %ntid.x, %nctaid.x
+// Registers that hold a number from the beginning.
+enum class Special {
+  thread,   // %tid.x
+  block,    // %ctaid.x
+  threads,  // %ntid.x
+  blocks,   // %nctaid.x
+  zero,     // %tid and %ctaid in other dimensions
+  one,      // %nctaid there
+  // %envreg2 and %envreg1, where cooperative groups look for the address of the grid's workspace.
+  workspace_low,
+  workspace_high,
+};
 
 struct Kernel {
   std::string name, file;

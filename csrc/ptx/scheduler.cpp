@@ -233,7 +233,7 @@ class Scheduler {
     }
     instruction.operation->run(warp, instruction, active);
     const int lane = std::countr_zero(active);
-    const uint64_t found = lane < warp_size ? warp.to<uint64_t>(instruction.operands[0])[lane] : 0;
+    const uint64_t found = lane < warp_size ? warp.number(instruction.operands[0], lane) : 0;
     if (warp.polled == &instruction && warp.found == found) warp.state = State::polling;
     warp.polled = &instruction;
     warp.found = found;
@@ -259,11 +259,15 @@ class Scheduler {
   std::deque<Warp> warps_;
 };
 
+void run_trap(Warp& warp, const Instruction&, uint32_t active) {
+  if (active != 0) warp.fail("a trap");
+}
+
 }  // namespace
 
 LaunchCounts run(const Kernel& kernel, const char* name, simt::Kind kind, const cuda::Grid& grid,
                  const void* parameters) {
-  Launch launch{name, &kernel, grid, static_cast<const unsigned char*>(parameters), {}};
+  Launch launch{name, kind, &kernel, grid, static_cast<const unsigned char*>(parameters), {}, {}};
   if (kernel.most_threads != 0 && grid.threads > kernel.most_threads)
     cuda::launch_failed(name, grid, "too many resources requested for launch");
   LaunchCounts counts{name, grid, {}};
@@ -282,7 +286,9 @@ LaunchCounts run(const Kernel& kernel, const char* name, simt::Kind kind, const 
 void add_control(Operations& o) {
   o["bra"] = o["bra.uni"] = {nullptr, Kind::branch, {}, 0, Flow::branch};
   o["ret"] = {nullptr, Kind::branch, {}, 0, Flow::exit};
-  o["bar.sync"] = {nullptr, Kind::barrier, {Width::four}, 0, Flow::block_barrier};
+  o["bar.sync"] =
+      o["barrier.sync"] = {nullptr, Kind::barrier, {Width::four}, 0, Flow::block_barrier};
+  o["trap"] = {run_trap, Kind::branch, {}, 0};
   o["barrier.cluster.arrive.release"] = {nullptr, Kind::barrier, {}, 0, Flow::cluster_arrive};
   o["barrier.cluster.wait.acquire"] = {nullptr, Kind::barrier, {}, 0, Flow::cluster_wait};
 }

@@ -27,14 +27,34 @@ Warp::Warp(Block& of, unsigned number, uint32_t* registers)
   // In every float type, bytes of ones are a NaN: what is read before it is written will show.
   std::fill_n(registers_, kernel.words, 0xffffffff);
   for (const auto& [special, operand] : kernel.specials) {
-    for (int lane = 0; lane < warp_size; ++lane) {
-      const unsigned thread = index * warp_size + static_cast<unsigned>(lane);
-      to<uint32_t>(operand)[lane] = special == Special::thread    ? thread
-                                    : special == Special::block   ? block.index
-                                    : special == Special::threads ? block.launch->grid.threads
-                                                                  : block.launch->grid.blocks;
-    }
+    for (int lane = 0; lane < warp_size; ++lane)
+      to<uint32_t>(operand)[lane] = value_of(special, static_cast<unsigned>(lane));
   }
+}
+
+uint32_t Warp::value_of(Special special, unsigned lane) const {
+  const Launch& launch = *block.launch;
+  const auto workspace =
+      launch.kind == simt::Kind::cooperative ? reinterpret_cast<uint64_t>(launch.workspace) : 0;
+  switch (special) {
+    case Special::thread:
+      return index * warp_size + lane;
+    case Special::block:
+      return block.index;
+    case Special::threads:
+      return launch.grid.threads;
+    case Special::blocks:
+      return launch.grid.blocks;
+    case Special::zero:
+      return 0;
+    case Special::one:
+      return 1;
+    case Special::workspace_low:
+      return static_cast<uint32_t>(workspace);
+    case Special::workspace_high:
+      return static_cast<uint32_t>(workspace >> 32);
+  }
+  __builtin_unreachable();
 }
 
 void Warp::fail(const std::string& what) const {
@@ -46,6 +66,10 @@ void Warp::fail(const std::string& what) const {
   throw std::runtime_error("rotcell: CUDA kernel " + std::string(block.launch->name) + ": " + what +
                            ", at " + kernel.file + ":" + std::to_string(line) + ", block " +
                            std::to_string(block.index) + ", warp " + std::to_string(index));
+}
+
+void Warp::need_all_lanes(uint32_t active) const {
+  if (active != 0xffffffff) fail("not all lanes of the warp take part");
 }
 
 unsigned char* Warp::shared(uint64_t address, size_t bytes) const {
@@ -72,6 +96,10 @@ unsigned char* Warp::global(uint64_t address, size_t bytes) const {
   if (__asan_region_is_poisoned(memory, bytes)) fail("an access beyond global memory");
 #endif
   return memory;
+}
+
+unsigned char* Warp::generic(uint64_t address, size_t bytes) const {
+  return address & shared_window ? shared(address ^ shared_window, bytes) : global(address, bytes);
 }
 
 const unsigned char* Warp::parameter(uint64_t address, size_t bytes) const {

@@ -11,6 +11,7 @@
 #include "cuda/grid.h"
 #include "ptx/counts.h"
 #include "ptx/program.h"
+#include "simt/launch.h"
 
 namespace rotcell::ptx {
 
@@ -59,11 +60,14 @@ struct Cluster {
 
 struct Launch {
   const char* name;
+  simt::Kind kind;
   const Kernel* kernel;
   cuda::Grid grid;
   const unsigned char* parameters;
   // Trips behind what was last written to a counter, by its address.
   std::map<uint64_t, int64_t> signalled;
+  // What barriers of the grid count in. Only cooperative launches have it.
+  alignas(8) uint32_t workspace[2];
 };
 
 class Warp {
@@ -113,19 +117,25 @@ class Warp {
 
   // An error of the instruction that runs.
   [[noreturn]] void fail(const std::string& what) const;
+  void need_all_lanes(uint32_t active) const;
 
   // Memory of the space, checked for bounds and alignment.
   unsigned char* shared(uint64_t address, size_t bytes) const;
   unsigned char* shared_in_cluster(uint64_t address, size_t bytes) const;
   unsigned char* global(uint64_t address, size_t bytes) const;
+  unsigned char* generic(uint64_t address, size_t bytes) const;
   const unsigned char* parameter(uint64_t address, size_t bytes) const;
 
  private:
+  uint32_t value_of(Special special, unsigned lane) const;
+
   uint32_t* registers_;
 };
 
 // The rank of a block of the cluster is in the upper bits of an address in its shared memory.
 inline constexpr int rank_shift = 24;
+// In generic addresses of shared memory; no pointer of the host has it.
+inline constexpr uint64_t shared_window = uint64_t{1} << 63;
 
 template <class F>
 inline __attribute__((always_inline)) void for_lanes(uint32_t active, F f) {

@@ -1,9 +1,9 @@
 // Operations in which lanes of a warp see what others hold.
 #include <cstring>
 
+#include "ptx/half_values.h"
 #include "ptx/operations.h"
 #include "ptx/warp.h"
-#include "simt/half.h"
 #include "simt/tile_layout.h"
 
 namespace rotcell::ptx {
@@ -11,10 +11,6 @@ namespace {
 
 using simt::elements_of_c;
 using simt::Place;
-
-void need_all_lanes(const Warp& warp, uint32_t active) {
-  if (active != 0xffffffff) warp.fail("not all lanes of the warp take part");
-}
 
 // shfl.sync.bfly.b32 d|p, a, b, c, members: from the lane whose number differs in the bits of b, if
 // it is not beyond the one that c allows.
@@ -43,7 +39,7 @@ void run_butterfly(Warp& warp, const Instruction& instruction, uint32_t active) 
 
 // ldmatrix...x4: eight lanes after the other have the addresses of the rows of a matrix.
 void run_load_matrices(Warp& warp, const Instruction& instruction, uint32_t active) {
-  need_all_lanes(warp, active);
+  warp.need_all_lanes(active);
   const unsigned char* rows[warp_size];
   for (int lane = 0; lane < warp_size; ++lane)
     rows[lane] = warp.shared(warp.address(instruction.operands[4], lane), 16);
@@ -56,14 +52,11 @@ void run_load_matrices(Warp& warp, const Instruction& instruction, uint32_t acti
   }
 }
 
-float value_of_half(uint16_t bits) { return simt::half_value(bits); }
-float value_of_bfloat16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
-
 // mma...m16n8k<depth>: D = A B + C. A and B of depth 8 are the first halves of those of depth 16.
 // Sums are float32, in the order of the columns; how a GPU rounds and orders them is not laid down.
 template <int depth, float (*value)(uint16_t)>
 void run_multiply(Warp& warp, const Instruction& instruction, uint32_t active) {
-  need_all_lanes(warp, active);
+  warp.need_all_lanes(active);
   constexpr size_t registers_of_a = depth / 4, registers_of_b = depth / 8;
   constexpr size_t first_a = elements_of_c, first_b = first_a + registers_of_a;
   constexpr size_t first_c = first_b + registers_of_b;
@@ -118,9 +111,9 @@ void add_warp_operations(Operations& o) {
       run_butterfly, Kind::shared, {four, Width::predicate, four, four, four, four}, 2};
   o["ldmatrix.sync.aligned.m8n8.x4.shared.b16"] = {
       run_load_matrices, Kind::shared, {four, four, four, four, Width::either}, 4};
-  o["mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"] = multiply<8, value_of_half>();
-  o["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"] = multiply<16, value_of_half>();
-  o["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"] = multiply<16, value_of_bfloat16>();
+  o["mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"] = multiply<8, half_value>();
+  o["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"] = multiply<16, half_value>();
+  o["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"] = multiply<16, bfloat16_value>();
 }
 
 }  // namespace rotcell::ptx

@@ -20,6 +20,7 @@
 #include "cuda/known_devices.h"
 #include "simt/control.h"
 #include "tests/cuda_sequences.h"
+#include "tests/error_limit.h"
 #if defined(ROTCELL_PTX)
 #include "ptx/launch.h"
 #endif
@@ -49,11 +50,8 @@ void check(CellIndex cell, const Shape& shape, const OnPath& where) {
     std::string problem;
     try {
       const Results<double> results = CudaCell<T>(cell, shape, where).run();
-      // The rounding of each of a few steps to the tensors' type, and float32's functions.
-      const double limit =
-          16 * std::max(NumberOf<T>::kEpsilon, 0.0) + (sizeof(T) == 8 ? 0 : 64 * 0x1p-23);
       const double error = difference(results, expected);
-      if (!(error < limit)) problem = "error " + std::to_string(error);
+      if (!(error < error_limit<T>())) problem = "error " + std::to_string(error);
       if (first.empty()) first = results;
       if (difference(results, first) != 0) problem += " differs from another order";
     } catch (const std::exception& e) {

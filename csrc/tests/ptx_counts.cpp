@@ -1,11 +1,16 @@
 // What a step of the CUDA kernels executes, from the PTX that nvcc makes of them.
 //
-//   ptx_counts FOLDER
-//     a line of JSON for each kernel and size, for the GPU that the PTX in the folder is for
+//   ptx_counts FOLDER SEQUENCE...
+//     a line of JSON for each pass of each sequence, on the GPU that the PTX in the folder is for;
+//     a sequence is CELL,PATH,NUMBER,BATCH,HIDDEN, such as rot_lstm,cooperative,float16,64,256
+//
+// build_tools/count_history.py compiles this file with the kernels and drivers of older commits.
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -14,6 +19,7 @@
 #include "ptx/launch.h"
 #include "simt/control.h"
 #include "tests/cuda_sequences.h"
+#include "tests/error_limit.h"
 
 namespace {
 
@@ -48,16 +54,26 @@ WarpCounts of_step(const WarpCounts& more, const WarpCounts& few) {
   return step;
 }
 
-struct Row {
-  const char* device;
-  const char* cell;
-  Path path;
-  const char* number;
+struct Counted {
+  std::string cell, path, number;
   int64_t batch, hidden;
-  const char* pass;
 };
 
-void print(const Row& row, const LaunchCounts& more, const LaunchCounts& few) {
+Counted counted_in(const std::string& sequence) {
+  std::istringstream parts(sequence);
+  const auto next = [&] {
+    std::string part;
+    if (!std::getline(parts, part, ',')) throw std::runtime_error("what is " + sequence + "?");
+    return part;
+  };
+  Counted counted{next(), next(), next(), 0, 0};
+  counted.batch = std::stoll(next());
+  counted.hidden = std::stoll(next());
+  return counted;
+}
+
+void print(const cuda::KnownDevice& device, const Counted& row, const char* pass,
+           const LaunchCounts& more, const LaunchCounts& few) {
   const size_t warps_of_block = few.warps.size() / few.grid.blocks;
   std::vector<int64_t> blocks(few.grid.blocks);
   std::vector<std::array<int64_t, ptx::kinds>> kinds(few.grid.blocks);
@@ -80,59 +96,63 @@ void print(const Row& row, const LaunchCounts& more, const LaunchCounts& few) {
       R"({"device": "%s", "cell": "%s", "path": "%s", "number": "%s", "batch": %lld, )"
       R"("hidden": %lld, "pass": "%s", "blocks": %u, "threads": %u, "all": %lld, "block": %lld, )"
       R"("warp": %lld, "trips": %lld, "waits": %lld, "barriers": %lld, "cluster_barriers": %lld)",
-      row.device, row.cell, cuda::path_name(row.path).c_str(), row.number,
-      static_cast<long long>(row.batch), static_cast<long long>(row.hidden), row.pass,
-      few.grid.blocks, few.grid.threads, static_cast<long long>(all),
-      static_cast<long long>(*busiest), static_cast<long long>(of_warp),
-      static_cast<long long>(most.trips), static_cast<long long>(most.waits),
-      static_cast<long long>(most.block_barriers), static_cast<long long>(most.cluster_barriers));
+      device.name.data(), row.cell.c_str(), row.path.c_str(), row.number.c_str(),
+      static_cast<long long>(row.batch), static_cast<long long>(row.hidden), pass, few.grid.blocks,
+      few.grid.threads, static_cast<long long>(all), static_cast<long long>(*busiest),
+      static_cast<long long>(of_warp), static_cast<long long>(most.trips),
+      static_cast<long long>(most.waits), static_cast<long long>(most.block_barriers),
+      static_cast<long long>(most.cluster_barriers));
   for (size_t kind = 0; kind < ptx::kinds; ++kind)
     std::printf(R"(, "%s": %lld)", ptx::kind_names[kind],
                 static_cast<long long>(kinds[static_cast<size_t>(busiest - blocks.begin())][kind]));
   std::printf("}\n");
 }
 
+// The results must be right, too.
 template <class T>
-void count(const cuda::KnownDevice& device, const char* number, CellIndex cell, Path path,
-           int64_t batch, int64_t hidden) {
+void count(const cuda::KnownDevice& device, const Counted& counted) {
+  const CellIndex cell = cell_named(counted.cell);
+  const std::optional<Path> path = cuda::path_named(counted.path);
+  if (cell < 0 || !path) throw std::runtime_error("no such cell, or no such path");
   const auto launches = [&](int64_t steps) {
     std::vector<LaunchCounts> found;
     ptx::watch_launches([&](const LaunchCounts& launch) { found.push_back(launch); });
-    const Shape shape{batch, steps, 0, hidden, 0, false, false};
-    CudaCell<T>(cell, shape, {path, device.properties}).run();
+    const Shape shape{counted.batch, steps, 0, counted.hidden, 0, false, false};
+    const Results<double> results = CudaCell<T>(cell, shape, {*path, device.properties}).run();
+    const double error = difference(results, run_cell<double>(cell, shape, Threads{1, 1}));
+    if (!(error < error_limit<T>())) throw std::runtime_error("error " + std::to_string(error));
     return found;
   };
   const std::vector<LaunchCounts> few = launches(few_steps), more = launches(more_steps);
   // Forward in training, forward in inference, backward.
-  const char* const passes[] = {"forward", nullptr, "backward"};
-  for (size_t i = 0; i < few.size(); ++i) {
-    if (passes[i] == nullptr) continue;
-    print({device.name.data(), kCells[cell].name, path, number, batch, hidden, passes[i]}, more[i],
-          few[i]);
-  }
+  print(device, counted, "forward", more.at(0), few.at(0));
+  print(device, counted, "backward", more.at(2), few.at(2));
 }
 
 }  // namespace
 
-int main(int arguments, char** argument) {
-  if (arguments != 2) {
-    std::fprintf(stderr, "usage: ptx_counts FOLDER\n");
+int main(int count_of_arguments, char** arguments) {
+  if (count_of_arguments < 3) {
+    std::fprintf(stderr, "usage: ptx_counts FOLDER SEQUENCE...\n");
     return EXIT_FAILURE;
   }
+  std::string sequence;
   try {
-    const cuda::KnownDevice& device = device_for(ptx::run_launches_from(argument[1]));
+    const cuda::KnownDevice& device = device_for(ptx::run_launches_from(arguments[1]));
     simt::pose_as(device.properties);
-    for (const CellIndex cell : {0, 1}) {  // those with a rotation
-      count<float>(device, "float32", cell, Path::kResident, 32, 50);
-      count<__half>(device, "float16", cell, Path::kResident, 32, 50);
-      for (const int64_t hidden : {256, 512}) {
-        count<__half>(device, "float16", cell, Path::kCooperative, 64, hidden);
-        if (device.properties.largest_cluster > 1)
-          count<__half>(device, "float16", cell, Path::kCluster, 64, hidden);
+    for (int i = 2; i < count_of_arguments; ++i) {
+      sequence = arguments[i];
+      const Counted counted = counted_in(sequence);
+      if (counted.number == "float32") {
+        count<float>(device, counted);
+      } else if (counted.number == "float16") {
+        count<__half>(device, counted);
+      } else {
+        throw std::runtime_error("no such type of numbers");
       }
     }
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    std::fprintf(stderr, "%s: %s\n", sequence.c_str(), error.what());
     return EXIT_FAILURE;
   }
   return EXIT_SUCCESS;

@@ -137,6 +137,10 @@ void test_integers() {
         "cvt.s64.s32 of a register of 64 bits");
   check(result("mov.b32 {%s1, %s2}, %r1; mov.b32 %r3, {%s2, %s1};", 0x12345678) == 0x56781234,
         "halves of a register");
+  check(result("cvt.u64.u32 %rd4, %r1; cvt.u64.u32 %rd6, %r2; bfi.b64 %rd4, %rd6, %rd4, 4, 8;"
+               "cvt.u32.u64 %r3, %rd4;",
+               0x12345678, 0xabcd) == 0x12345cd8,
+        "bfi.b64 inserts the lowest bits");
   check(result("{ .reg .b32 %temp; mov.b64 %rd4, {%r1, %r2}; mov.b64 {%temp, %r3}, %rd4; }", 1,
                2) == 2,
         "the upper half of a register of 64 bits");
@@ -205,7 +209,7 @@ void test_shuffles() {
 // PTX ISA says.
 void test_tensor_cores() {
   const auto a = [](int row, int column) { return static_cast<float>((3 * row + column) % 7 - 3); };
-  const auto b = [](int row, int column) { return static_cast<float>((row + 5 * column) % 5 - 2); };
+  const auto b = [](int row, int column) { return static_cast<float>((row + 3 * column) % 5 - 2); };
   const auto two_halves = [](float low, float high) {
     return uint32_t{simt::half_bits(low)} | uint32_t{simt::half_bits(high)} << 16;
   };
@@ -252,6 +256,69 @@ void test_tensor_cores() {
   check(right, "ldmatrix and mma");
 }
 
+// A [16, 16] by rows that are 24 numbers apart, times B [16, 16] by columns, through memory.
+void test_whole_matrices(const std::string& loads, const std::string& multiplication,
+                         uint16_t (*half)(float)) {
+  const auto a = [](int row, int column) { return static_cast<float>((3 * row + column) % 7 - 3); };
+  const auto b = [](int row, int column) { return static_cast<float>((row + 3 * column) % 5 - 2); };
+  constexpr int a_stride = 24, b_stride = 16, d_stride = 20, words_of_a = 16 * a_stride / 2;
+  constexpr int words = words_of_a + 16 * b_stride / 2;
+  Buffers buffers;
+  buffers.in.resize(64 + words);
+  for (int line = 0; line < 16; ++line) {
+    for (int i = 0; i < 16; ++i) {
+      const uint32_t of_a = half(a(line, i)), of_b = half(b(i, line));
+      buffers.in[size_t(64 + (line * a_stride + i) / 2)] |= of_a << 16 * (i % 2);
+      buffers.in[size_t(64 + words_of_a + (line * b_stride + i) / 2)] |= of_b << 16 * (i % 2);
+    }
+  }
+  std::string text = "shl.b32 %r10, %r8, 2; mov.u32 %r11, 24; mov.u32 %r12, 16; mov.u32 %r13, 20;";
+  for (int i = 0; i < words / 32; ++i) {
+    const std::string at = std::to_string(128 * i);
+    text += "ld.global.u32 %r4, [%rd1+" + std::to_string(256 + 128 * i) +
+            "]; st.shared.u32 [%r10+" + at + "], %r4;";
+  }
+  for (int i = 20; i < 28; ++i) text += "mov.f32 %f" + std::to_string(i) + ", 0f3F000000;";
+  const std::string d = "{%f20, %f21, %f22, %f23, %f24, %f25, %f26, %f27}";
+  text += "bar.sync 0;" + loads + multiplication;
+  text += "wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [rotcell_shared+2048], " + d +
+          ", %r13; bar.sync 0;";
+  bool right = true;
+  for (int i = 0; i < 16 * d_stride / 32; ++i) {
+    run(text + "ld.shared.u32 %r3, [%r10+" + std::to_string(2048 + 128 * i) + "];", buffers,
+        {1, 32, 4096});
+    for (int lane = 0; lane < 32; ++lane) {
+      const int row = (32 * i + lane) / d_stride, column = (32 * i + lane) % d_stride;
+      float sum = 0.5f;
+      for (int k = 0; k < 16; ++k) sum += a(row, k) * b(k, column);
+      // What lies between the rows is not written.
+      right &= buffers.out[size_t(lane)] == (column < 16 ? bits(sum) : 0xffffffff);
+    }
+  }
+  check(right, multiplication.substr(0, multiplication.find(' ')));
+}
+
+void test_whole_matrices() {
+  const std::string d = "{%f20, %f21, %f22, %f23, %f24, %f25, %f26, %f27}";
+  const std::string a = "{%r14, %r15, %r16, %r17, %r18, %r19, %r20, %r21}";
+  const std::string b = "{%r22, %r23, %r24, %r25, %r26, %r27, %r28, %r29}";
+  test_whole_matrices(
+      "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 " + a + ", [rotcell_shared], %r11;" +
+          "wmma.load.b.sync.aligned.col.m16n16k16.shared.f16 " + b +
+          ", [rotcell_shared+768], %r12;",
+      "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 " + d + ", " + a + ", " + b + ", " + d + ";",
+      simt::half_bits);
+  const std::string short_a = "{%r14, %r15, %r16, %r17}", short_b = "{%r22, %r23, %r24, %r25}";
+  test_whole_matrices(
+      "mov.u64 %rd6, rotcell_shared; cvta.shared.u64 %rd6, %rd6;"
+      "wmma.load.a.sync.aligned.row.m16n16k16.bf16 " +
+          short_a + ", [%rd6], %r11;" + "wmma.load.b.sync.aligned.col.m16n16k16.bf16 " + short_b +
+          ", [%rd6+768], %r12;",
+      "wmma.mma.sync.aligned.row.col.m16n16k16.f32.bf16.bf16.f32 " + d + ", " + short_a + ", " +
+          short_b + ", " + d + ";",
+      simt::bfloat16_bits);
+}
+
 void test_lanes_that_part() {
   Buffers buffers;
   const auto counts = run(R"(
@@ -296,6 +363,8 @@ void test_trips() {
   check(trips("cvt.u64.u32 %rd4, %r1; add.s64 %rd4, %rd4, %rd1; ld.global.u32 %r4, [%rd4];"
               "add.s32 %r4, %r4, 1; bar.sync 0;") == 2,
         "an address that was loaded makes two");
+  check(trips("atom.add.release.gpu.u32 %r4, [%rd5], 1; add.s32 %r4, %r4, 1; bar.sync 0;") == 1,
+        "what an addition in memory returns is a trip");
   check(trips("setp.lt.u32 %p1, %r9, 8; @%p1 ld.global.u32 %r4, [%rd1]; @!%p1 mov.u32 %r4, 0;"
               "add.s32 %r4, %r4, 1; bar.sync 0;") == 1,
         "some lanes load, the others do not");
@@ -325,6 +394,71 @@ $end:
         "asking again counts for nothing: " + std::to_string(counts.warps[0].all()));
 }
 
+// The barrier of cooperative groups, as nvcc makes it. Each block adds 1 to the counter, and then
+// must see what both have added, twice over.
+void test_grid_barriers() {
+  const auto barrier = [](const std::string& number) {
+    return R"(
+    mov.u32 %r20, %tid.y;
+    add.s32 %r20, %r9, %r20;
+    setp.ne.s32 %p1, %r20, 0;
+    barrier.sync 0;
+    @%p1 bra $behind)" +
+           number + R"(;
+    mov.u32 %r21, %ctaid.x;
+    mov.u32 %r22, %ctaid.z;
+    neg.s32 %r22, %r22;
+    setp.eq.s32 %p2, %r21, %r22;
+    mov.u32 %r23, %nctaid.x;
+    mov.u32 %r24, %nctaid.y;
+    mul.lo.s32 %r23, %r23, %r24;
+    mov.u32 %r24, -2147483647;
+    sub.s32 %r23, %r24, %r23;
+    selp.b32 %r23, %r23, 1, %p2;
+    atom.add.release.gpu.u32 %r25,[%rd6],%r23;
+$wait)" + number +
+           R"(:
+    ld.acquire.gpu.u32 %r26,[%rd6];
+    xor.b32 %r26, %r26, %r25;
+    setp.gt.s32 %p2, %r26, -1;
+    @%p2 bra $wait)" +
+           number + R"(;
+$behind)" + number +
+           R"(:
+    barrier.sync 0;
+    )";
+  };
+  const std::string workspace = R"(
+    mov.u32 %r10, %envreg2;
+    mov.u32 %r11, %envreg1;
+    cvt.u64.u32 %rd6, %r10;
+    cvt.u64.u32 %rd7, %r11;
+    bfi.b64 %rd6, %rd7, %rd6, 32, 32;
+    setp.ne.s64 %p3, %rd6, 0;
+    @%p3 bra $there;
+    trap;
+$there:
+    add.s64 %rd6, %rd6, 4;
+    setp.eq.s32 %p4, %r9, 0;
+  )";
+  const std::string add = "@%p4 red.release.gpu.global.add.u64 [%rd5], 1;";
+  const std::string see = "ld.global.u64 %rd8, [%rd5]; cvt.u32.u64 %r3, %rd8;";
+  for (const unsigned blocks : {1u, 3u}) {
+    Buffers buffers;
+    const auto counts =
+        run(workspace + add + barrier("1") + see + barrier("2") + add + barrier("3") +
+                "mul.lo.s32 %r4, %r3, 100;" + see + "add.s32 %r3, %r3, %r4;",
+            buffers, {blocks, 64, 0}, simt::Kind::cooperative);
+    check(buffers.out[0] == 100 * blocks + 2 * blocks && buffers.out[31] == buffers.out[0],
+          "barriers of the grid: " + std::to_string(buffers.out[0]));
+    check(counts.warps[0].waits == 3 && counts.warps[1].waits == 0 &&
+              counts.warps[0].block_barriers == 6 && counts.warps[0].trips == 5,
+          "each is one wait, two barriers of the block and a trip: " +
+              std::to_string(counts.warps[0].trips));
+  }
+  expect_error(workspace, "a trap");
+}
+
 void test_errors() {
   expect_error("frobnicate.u32 %r3, %r1;", "unknown instruction frobnicate.u32");
   expect_error("add.s64 %r3, %r1, %r2;", "another size");
@@ -349,6 +483,14 @@ void test_errors() {
       "$wait: ld.acquire.gpu.global.u64 %rd6, [%rd5]; setp.lt.u64 %p2, %rd6, 1;"
       "@%p2 bra $wait;",
       "deadlock", {2, 32, 0}, simt::Kind::cooperative);
+  expect_error(
+      "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r14, %r15, %r16, %r17, %r18, %r19,"
+      "%r20, %r21}, [rotcell_shared+16], 16;",
+      "a misaligned matrix");
+  expect_error(
+      "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r14, %r15, %r16, %r17, %r18, %r19,"
+      "%r20, %r21}, [rotcell_shared], %r9;",
+      "different matrices");
   expect_error("cp.async.cg.shared.global [rotcell_shared], [%rd1], 16, 0; ret;",
                "before its copies have arrived", {1, 1, 1024});
 }
@@ -360,9 +502,11 @@ int main() {
   test_floats();
   test_shuffles();
   test_tensor_cores();
+  test_whole_matrices();
   test_lanes_that_part();
   test_trips();
   test_signals();
+  test_grid_barriers();
   test_errors();
   std::printf("%d passed, %d failed\n", passed, failed);
   return failed == 0 ? 0 : 1;
