@@ -127,6 +127,16 @@ def seconds_per_call(function: Callable[[], object], calls: int, device: torch.d
     return (time.perf_counter() - begin) / calls
 
 
+def settle_allocator() -> None:
+    """Make what the process did before not count.
+
+    Until a block of this size has been freed once, glibc may give the memory of a call back to the
+    system and take it anew at the next, page by page. By chance that lengthens a training step at
+    batch 1 by up to a half, torch's as well as ours.
+    """
+    torch.empty(16 << 20, dtype=torch.uint8)
+
+
 def measure(
     functions: Mapping[str, Callable[[], object]],
     compared: Sequence[str],
@@ -134,6 +144,7 @@ def measure(
     device: torch.device,
 ) -> dict[str, Timing]:
     """Warm up all functions, then time them in turns. Those that fail are left out, with why."""
+    settle_allocator()
     timings = {name: Timing() for name in functions}
     seconds = {}
     for name, function in functions.items():
