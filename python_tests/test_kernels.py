@@ -81,7 +81,9 @@ def test_products_with_x_may_be_made_piece_by_piece(kind, sizes, packed, reverse
 @pytest.mark.parametrize("packed", [False, True])
 def test_weight_gradients_may_be_cut_within_a_step(kind, packed, reverse):
     # A step has more tokens than are added to the gradients at once.
-    check_against_reference(Case(kind, 1100, 3, 4, 6, packed=packed, reverse=reverse), torch.float64)
+    check_against_reference(
+        Case(kind, 1100, 3, 4, 6, packed=packed, reverse=reverse), torch.float64
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
