@@ -51,17 +51,7 @@ void add_gradient_tile(const T* grads, const T* panel, int64_t depth, T* gradien
       if (v * L < columns) __builtin_prefetch(gradient + r * stride + v * L, 1);
     }
   }
-  for (int64_t k = 0; k < depth; ++k, grads += ROWS, panel += VECTORS * L) {
-    Vec<T> factor[VECTORS];
-#pragma GCC unroll 8
-    for (int v = 0; v < VECTORS; ++v) factor[v] = load(panel + v * L);
-#pragma GCC unroll 8
-    for (int r = 0; r < ROWS; ++r) {
-      const Vec<T> grad = broadcast(grads[r]);
-#pragma GCC unroll 8
-      for (int v = 0; v < VECTORS; ++v) sum[r][v] += grad * factor[v];
-    }
-  }
+  add_products(grads, 1, ROWS, depth, panel, sum);
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 8

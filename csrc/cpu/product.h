@@ -152,6 +152,31 @@ struct Addend {
   int64_t stride;
 };
 
+// sum += rows x a panel, in one register tile. Element (r, k) of the rows is rows[r * row_stride +
+// k * depth_stride].
+template <class T, int ROWS, int VECTORS>
+ROTCELL_INLINE void add_products(const T* rows, int64_t row_stride, int64_t depth_stride,
+                                 int64_t depth, const T* panel, Vec<T> (&sum)[ROWS][VECTORS]) {
+  constexpr int L = kLanes<T>;
+  for (int64_t k = 0; k < depth; ++k, panel += VECTORS * L) {
+    Vec<T> weight[VECTORS];
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; ++v) weight[v] = load(panel + v * L);
+    if constexpr (kPrefetchDepth > 0) {
+      const T* later = panel + kPrefetchDepth * VECTORS * L;
+      for (const T* line = later; line < later + VECTORS * L; line += kCacheLine / sizeof(T)) {
+        __builtin_prefetch(line);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; ++r) {
+      const Vec<T> x = broadcast(rows[r * row_stride + k * depth_stride]);
+#pragma GCC unroll 8
+      for (int v = 0; v < VECTORS; ++v) sum[r][v] += x * weight[v];
+    }
+  }
+}
+
 // One register tile: ROWS rows of [first, second] times VECTORS vectors of columns, of which
 // `columns` exist.
 template <class T, int ROWS, int VECTORS>
@@ -173,24 +198,8 @@ ROTCELL_INLINE void multiply_columns(
   }
   Rows<T> rows = first;
   for (int part = 0; part < 2; ++part, rows = second) {
-    for (int64_t k = 0; k < rows.depth; ++k) {
-      Vec<T> weight[VECTORS];
-#pragma GCC unroll 8
-      for (int v = 0; v < VECTORS; ++v) weight[v] = load(panel + v * L);
-      if constexpr (kPrefetchDepth > 0) {
-        const T* later = panel + kPrefetchDepth * VECTORS * L;
-        for (const T* line = later; line < later + VECTORS * L; line += kCacheLine / sizeof(T)) {
-          __builtin_prefetch(line);
-        }
-      }
-#pragma GCC unroll 8
-      for (int r = 0; r < ROWS; ++r) {
-        const Vec<T> x = broadcast(rows.data[r * rows.stride + k]);
-#pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; ++v) sum[r][v] += x * weight[v];
-      }
-      panel += VECTORS * L;
-    }
+    add_products(rows.data, rows.stride, 1, rows.depth, panel, sum);
+    panel += rows.depth * VECTORS * L;
   }
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r) {
