@@ -1,6 +1,6 @@
-"""Threads where there are fewer processors than threads: RotLSTM beside nn.LSTM at batch 1.
+"""More threads than free processors: RotLSTM compared with nn.LSTM at batch 1.
 
-Beside busy processes, with more threads than processors, bound to one processor, and with a quota
+Next to busy processes, with more threads than processors, bound to one processor, and with a quota
 of one (which needs the right to make a control group). In each case both layers run with the
 threads of the case and again with one, all in turns: more threads should never cost much more than
 one. Results go into a JSON file.
@@ -39,7 +39,7 @@ MOST_OF_ONE_THREAD = 1.5
 
 @dataclass(frozen=True)
 class Case:
-    """What a process finds around it; it is measured in a process of its own."""
+    """What a process finds around it; measured in a separate process."""
 
     name: str
     busy_processes: int = 0
@@ -71,7 +71,7 @@ def of_one(name: str) -> str:
 
 
 def run_case(case: Case, work: Work, seconds: float) -> dict[str, Any]:
-    """Measure one case in a new process, beside its busy ones; a row a pass."""
+    """Measure one case in a new process, next to its busy ones; one row per pass."""
     request = json.dumps({"case": asdict(case), "work": work.to_json(), "seconds": seconds})
     environment = dict(os.environ)
     environment.pop("OMP_NUM_THREADS", None)
@@ -157,25 +157,25 @@ def _with_threads(function: Function, threads: int) -> Function:
 
 def line(row: Row) -> str:
     """Give the line of one row of the result file."""
-    beside_torch, beside_one = ratio(row), ratio(row, ROTCELL, of_one(ROTCELL))
+    over_torch, over_one = ratio(row), ratio(row, ROTCELL, of_one(ROTCELL))
     torchs = ratio(row, TORCH, of_one(TORCH))
-    if beside_torch is None or beside_one is None or torchs is None:
+    if over_torch is None or over_one is None or torchs is None:
         errors = [timing["error"] for timing in row["timings"].values() if "error" in timing]
         return f"{row['case']['name']:32}  {row['pass']:5}  failed: {'; '.join(errors)}"
-    verdict = "" if beside_one.median <= MOST_OF_ONE_THREAD else f" above {MOST_OF_ONE_THREAD}"
+    verdict = "" if over_one.median <= MOST_OF_ONE_THREAD else f" above {MOST_OF_ONE_THREAD}"
     return (
         f"{row['case']['name']:32}  {row['pass']:5}  {row['threads']:7}  "
-        f"{1e3 * (median(row, ROTCELL) or 0):10.1f}  {beside_torch!s:17}  "
-        f"{beside_one!s:17}  {torchs!s:17}{verdict}"
+        f"{1e3 * (median(row, ROTCELL) or 0):10.1f}  {over_torch!s:17}  "
+        f"{over_one!s:17}  {torchs!s:17}{verdict}"
     )
 
 
-def run(work: Work, seconds: float, out: Path) -> None:
+def run(work: Work, seconds: float, out: Path, described: dict[str, Any]) -> None:
     """Measure all cases, printing and saving rows as they come."""
     found: dict[str, Any] = {
         "kind": KIND,
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "machine": machine.describe(torch.device("cpu")),
+        "machine": described,
         "work": work.to_json(),
         "rows": [],
     }
@@ -204,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--seconds", type=float, default=6.0, help="time for each row (default: %(default)s)"
+        "--seconds", type=float, default=6.0, help="seconds per row (default: %(default)s)"
     )
     parser.add_argument("--tiny", action="store_true", help="a tiny size, to try the script")
     parser.add_argument(
@@ -214,6 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="FILE",
         help="where the JSON goes (default: bench/out/busy.json)",
     )
+    machine.add_options(parser)
     parser.add_argument("--in-case", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.in_case is not None:
@@ -227,7 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results.check_writable(options.out)
     except ValueError as error:
         parser.error(str(error))
-    run(TINY if options.tiny else WORK, options.seconds, options.out)
+    described = machine.describe_or_refuse(parser, options, torch.device("cpu"))
+    run(TINY if options.tiny else WORK, options.seconds, options.out, described)
     return 0
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLOURS = {"train": "#d1495b", "infer": "#00798c"}
+_COLORS = {"train": "#d1495b", "infer": "#00798c"}
 _PLAIN: dict[Any, Any] = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -31,7 +31,7 @@ _TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
 def missing() -> str | None:
     """Say why no chart can be drawn, or None."""
     if importlib.util.find_spec("matplotlib") is None:
-        return "matplotlib is not installed (pip install 'rotcell[bench]')"
+        return "matplotlib is not installed (pip install '.[bench]' in a clone)"
     return None
 
 
@@ -105,23 +105,23 @@ def _draw_panel(
     for row in rows:
         lane = lanes.index((row["pass"], row["threads"]))
         y = places[row["work"]["name"]] + (lane - (len(lanes) - 1) / 2) * 0.8 / len(lanes)
-        colour = _COLOURS[row["pass"]]
+        color = _COLORS[row["pass"]]
         found = ratio(row)
         assert found is not None
-        marker = _marker(threads.index(row["threads"]), colour)
+        marker = _marker(threads.index(row["threads"]), color)
         interval = (found.low, found.high)
-        axes.plot(interval, (y, y), color=colour, linewidth=2.2, alpha=0.45, zorder=2)
-        axes.plot(found.median, y, color=colour, zorder=3, **marker)
+        axes.plot(interval, (y, y), color=color, linewidth=2.2, alpha=0.45, zorder=2)
+        axes.plot(found.median, y, color=color, zorder=3, **marker)
     axes.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
     axes.minorticks_off()
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="#dddddd", linewidth=0.6, zorder=0)
 
 
-def _marker(index: int, colour: str) -> dict[str, Any]:
+def _marker(index: int, color: str) -> dict[str, Any]:
     """Open circles for the first number of threads, filled shapes for the others."""
     shape = "ooDs^v"[min(index, 5)]
-    fill = "white" if index == 0 else colour
+    fill = "white" if index == 0 else color
     return {"marker": shape, "markersize": 5.5, "markerfacecolor": fill, "linestyle": "none"}
 
 
@@ -131,11 +131,11 @@ def _add_legend(figure: Figure, threads: Sequence[int], device: str) -> None:
     handles = []
     for passes in PASSES:
         for index, count in enumerate(threads):
-            colour = _COLOURS[passes]
+            color = _COLORS[passes]
             label = passes
             if device == "cpu":
                 label += f", {count} thread{'s' if count > 1 else ''}"
-            handles.append(Line2D([], [], color=colour, label=label, **_marker(index, colour)))
+            handles.append(Line2D([], [], color=color, label=label, **_marker(index, color)))
     figure.legend(
         handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, fontsize=9.5
     )
@@ -160,7 +160,7 @@ def draw_growth(found: Mapping[str, Any], path: Path) -> list[Path]:
             1, len(axes_of), figsize=(9, 4), sharey=True, layout="constrained", squeeze=False
         )
         for panel, (axis, values) in zip(panels[0], axes_of.items(), strict=True):
-            for (cell, name), (label, colour, line) in styles.items():
+            for (cell, name), (label, color, line) in styles.items():
                 points = [
                     (p["value"], 1e3 * p["timings"][name]["median_s"])
                     for p in found["points"]
@@ -169,7 +169,7 @@ def draw_growth(found: Mapping[str, Any], path: Path) -> list[Path]:
                 exponent = found["exponents"][axis][cell][name]
                 panel.plot(
                     *zip(*points, strict=True),
-                    color=colour,
+                    color=color,
                     linestyle=line,
                     marker="o",
                     markersize=4.5,
@@ -207,7 +207,7 @@ def _decimal_ticks(axes: Axes) -> None:
 
 
 def _save(figure: Figure, path: Path) -> list[Path]:
-    """Write both files beside the results, the same bytes every time."""
+    """Write both files next to the results, the same bytes every time."""
     from matplotlib import pyplot
 
     files = [path.with_suffix(".png"), path.with_suffix(".svg")]

@@ -19,7 +19,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import aims
 import chart
 import contestants
 import cudnn
@@ -28,6 +27,7 @@ import machine
 import memory
 import report
 import results
+import speed_targets
 import torch
 from contestants import COMPARED, PEERS, Limits, Task
 from ratios import ratio
@@ -125,7 +125,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds",
         type=float,
-        help="time for each row, besides warming up (default: "
+        help="seconds per row, without warm-up (default: "
         f"{FULL_EFFORT.seconds:g}, or {QUICK_EFFORT.seconds:g} with --quick)",
     )
     parser.add_argument(
@@ -135,7 +135,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--peers",
         type=_peers,
         metavar="LIST",
-        help=f"who is measured besides torch's layer: of {', '.join(PEERS)}, or none (default: all "
+        help=f"also measured: any of {', '.join(PEERS)}, or none (default: all "
         "that are installed); compiled and jax run with the most threads only, and layers without "
         "a rotation meet onnxruntime only",
     )
@@ -150,19 +150,19 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--memory",
         action="store_true",
-        help="also measure the peak memory of a training step (about 20 s a shape)",
+        help="also measure the peak memory of a training step (about 20 s per shape)",
     )
     parser.add_argument(
         "--targets",
         action="store_true",
-        help="show the project's aims for a CPU, and whether they are reached",
+        help="show the project's speed targets for a CPU, and which are reached",
     )
     parser.add_argument(
         "--out",
         type=Path,
         default=DEFAULT_OUT,
         metavar="FILE",
-        help="where the JSON goes, with the chart beside it (default: bench/out/compare.json)",
+        help="where the JSON goes, with the chart next to it (default: bench/out/compare.json)",
     )
     parser.add_argument(
         "--resume",
@@ -173,8 +173,9 @@ def make_parser() -> argparse.ArgumentParser:
         "--draw",
         type=Path,
         metavar="FILE",
-        help="measure nothing: print the table of an existing JSON and draw its chart beside it",
+        help="measure nothing: print the table of an existing JSON and draw its chart next to it",
     )
+    machine.add_options(parser)
     return parser
 
 
@@ -233,7 +234,12 @@ def run_row(task: Task, peers: Sequence[str], limits: Limits, effort: Effort) ->
     return row
 
 
-def run(options: argparse.Namespace, works: Sequence[Work], device: torch.device) -> dict[str, Any]:
+def run(
+    options: argparse.Namespace,
+    works: Sequence[Work],
+    device: torch.device,
+    described: dict[str, Any],
+) -> dict[str, Any]:
     """Measure everything, printing rows as they come and saving after each."""
     peers = _default_peers(options.quick) if options.peers is None else options.peers
     threads = options.threads or sorted({1, machine.usable_cores()})
@@ -249,7 +255,7 @@ def run(options: argparse.Namespace, works: Sequence[Work], device: torch.device
         "kind": KIND,
         "finished": False,
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "machine": machine.describe(device),
+        "machine": described,
         "settings": {
             "device": device.type,
             "dtype": options.dtype,
@@ -290,7 +296,7 @@ def run(options: argparse.Namespace, works: Sequence[Work], device: torch.device
 
 
 class OtherRunError(ValueError):
-    """The results to go on with are not of the same measurement."""
+    """The results to resume are of another measurement."""
 
 
 def _measured_before(path: Path, now: dict[str, Any]) -> dict[str, Any]:
@@ -338,9 +344,8 @@ def _print_head(
 ) -> None:
     settings = found["settings"]
     print(f"{machine.summary(found['machine'])}, {settings['dtype']}")
-    if machine.is_busy(found["machine"]):
-        load, cores = (found["machine"][key] for key in ("load_at_start", "cores"))
-        print(f"Other programs were busy (load {load} on {cores} cores): expect a wide spread.")
+    for fault in machine.faults(found["machine"]):
+        print(f"Measured {fault}.")
     has_gemm = any(work.hidden_size >= 256 for work in works)
     print(report.legend(has_gemm, settings["peers"], targets))
     print(f"\n{table.header()}", flush=True)
@@ -350,7 +355,7 @@ def _print_end(found: dict[str, Any], targets: bool) -> None:
     for line in report.failures(found["rows"]):
         print(f"Failed: {line}")
     if targets:
-        print("", *aims.summary(found["rows"]), sep="\n")
+        print("", *speed_targets.summary(found["rows"]), sep="\n")
 
 
 def _print_again(found: dict[str, Any], targets: bool) -> None:
@@ -393,7 +398,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--device cuda: torch finds no GPU")
     device = torch.device("cuda" if has_cuda and options.device != "cpu" else "cpu")
     if options.targets and device.type == "cuda":
-        parser.error("--targets: the aims are for a CPU; give --device cpu")
+        parser.error("--targets needs --device cpu: there are no targets for GPUs")
     if options.seconds is not None and options.seconds <= 0:
         parser.error("--seconds must be positive")
     try:
@@ -401,11 +406,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results.check_writable(options.out)
     except ValueError as error:
         parser.error(str(error))
+    described = machine.describe_or_refuse(parser, options, device)
     try:
-        found = run(options, works, device)
+        found = run(options, works, device, described)
     except KeyboardInterrupt:
         print(
-            f"\nInterrupted. What was measured is in {options.out}; --resume goes on with it.",
+            f"\nInterrupted. What was measured is in {options.out}; --resume continues it.",
             file=sys.stderr,
         )
         return 130

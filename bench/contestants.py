@@ -19,12 +19,12 @@ from work import CELLS, SEED, Cell, Work
 import rotcell
 from rotcell import reference
 
-#: The two that a row compares; the others are measured beside them.
+#: The two that a row compares; the others are measured next to them.
 ROTCELL, TORCH = "rotcell", "torch"
 COMPARED = (ROTCELL, TORCH)
 REFERENCE, COMPILED, JAX, ONNX = "reference", "compiled", "jax", "onnxruntime"
 PEERS = (REFERENCE, COMPILED, JAX, ONNX)
-#: A square matrix product, as a measure of how fast the machine is.
+#: A square matmul, as a measure of how fast the machine is.
 GEMM = "gemm"
 GEMM_SIZE = 1024
 
@@ -225,5 +225,5 @@ def _gemm(task: Task) -> Function:
 
 
 def gemm_flops() -> int:
-    """Count the operations of the square product."""
+    """Count the operations of the square matmul."""
     return 2 * GEMM_SIZE**3

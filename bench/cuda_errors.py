@@ -1,7 +1,7 @@
-"""How far the CUDA kernels are from float64, by path and number type: docs/cuda-errors.md.
+"""How far the CUDA kernels are from float64, by path and dtype: docs/internals/cuda-errors.md.
 
-Every path runs in the executor of csrc/simt, so no GPU is needed; what a GPU's own exp, tanh and
-tensor cores add is not seen. --update writes the page.
+Every path runs in the emulator, so no GPU is needed; what a GPU's own exp, tanh and
+tensor cores add does not show here. --update writes the page.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 
 import rotcell
-from rotcell import _C
+from rotcell import _libraries
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "build_tools"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "verify"))
 
-import simt_build
+import build_emulator
 
-PAGE = simt_build.ROOT / "docs/cuda-errors.md"
+PAGE = build_emulator.ROOT / "docs/internals/cuda-errors.md"
 BATCH, INPUTS, HIDDEN = 4, 8, 32
 PATHS = ("stepwise", "resident", "cooperative")
 HALF_PATHS = (*PATHS, "cluster")
@@ -37,10 +37,10 @@ INTRODUCTION = f"""# How far the CUDA kernels are from float64
 
 Root mean square of the error, relative to that of the true values: the reference in float64, given
 the same numbers, already rounded to the type. Made by `python bench/cuda_errors.py --update`, in
-the [executor](../csrc/simt/README.md): a GPU's own `exp`, `tanh`, division and tensor cores come on
-top. B {BATCH}, {INPUTS} inputs, H {HIDDEN}, random weights, random gradients of outputs and
-last states. On the cooperative path and in clusters, which are for them alone, half types use
-tensor cores. *torch* is the reference in the type itself, every operation rounded to it.
+the [emulator](../../verify/emulator/README.md): a GPU's own `exp`, `tanh`, division and tensor
+cores come on top. B {BATCH}, {INPUTS} inputs, H {HIDDEN}, random weights, random gradients of
+outputs and last states. On the cooperative path and in clusters, which are for them alone, half
+types use tensor cores. *torch* is the reference in the type itself, every operation rounded to it.
 """
 
 
@@ -66,7 +66,7 @@ def layer_for(kind: str, situation: Situation) -> torch.nn.Module:
     torch.manual_seed(0)
     layer = getattr(rotcell, kind)(INPUTS, HIDDEN, dtype=torch.float64)
     with torch.no_grad():
-        for gate, rows in layer.gates_of("bias_ih_l0"):
+        for gate, rows in layer.named_gates("bias_ih_l0"):
             rows.add_(situation.biases.get(kind, {}).get(gate, 0))
     return layer
 
@@ -93,28 +93,28 @@ def errors(found: dict[str, Tensor], true: dict[str, Tensor]) -> list[float]:
     return [relative_error(found[name], true[name]) for name in COLUMNS]
 
 
-def load_executor() -> Any:
-    spec = importlib.util.spec_from_file_location("_simt", simt_build.build())
+def load_emulator() -> Any:
+    spec = importlib.util.spec_from_file_location("_emulator", build_emulator.build())
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 @contextmanager
-def on_path(executor: Any, path: str) -> Iterator[None]:
+def on_path(emulator: Any, path: str) -> Iterator[None]:
     """With few multiprocessors, so that a block has several units and rows."""
-    executor.pose_as(_C.known_cuda_devices()["H100"] | {"multiprocessors": 2})
-    executor.force_path(path)
-    executor.install()
+    emulator.pose_as(_libraries.known_cuda_devices()["H100"] | {"multiprocessors": 2})
+    emulator.force_path(path)
+    emulator.install()
     try:
         yield
     finally:
-        executor.remove()
-        executor.force_path(None)
+        emulator.remove()
+        emulator.force_path(None)
 
 
 def measured(
-    executor: Any, situation: Situation, progress: Callable[[str], None] = lambda _: None
+    emulator: Any, situation: Situation, progress: Callable[[str], None] = lambda _: None
 ) -> Iterator[tuple[str, torch.dtype, str, list[float]]]:
     """Kind of layer, type, path (or torch) and the errors by column."""
     for kind in ("RotLSTM", "RotGRU"):
@@ -130,38 +130,38 @@ def measured(
                 true = results(exact, x.double(), [s.double() for s in states])
             for path in HALF_PATHS if dtype.itemsize == 2 else PATHS:
                 progress(f"{situation.title}: {kind} {dtype} {path}")
-                with on_path(executor, path):
+                with on_path(emulator, path):
                     yield kind, dtype, path, errors(results(layer, x, states), true)
             if in_type is not None:
                 yield kind, dtype, BY_TORCH, errors(in_type, true)
 
 
-def table(executor: Any, situation: Situation, progress: Callable[[str], None]) -> str:
+def table(emulator: Any, situation: Situation, progress: Callable[[str], None]) -> str:
     gradients = [f"gradient of {name}" for name in COLUMNS[2:]]
     heading = ["layer", "type", "path", *COLUMNS[:2], *gradients]
     lines = [heading, ["---"] * 3 + ["---:"] * len(COLUMNS)]
-    for kind, dtype, path, found in measured(executor, situation, progress):
+    for kind, dtype, path, found in measured(emulator, situation, progress):
         name = str(dtype).removeprefix("torch.")
         lines.append([kind, name, path, *(f"{value:.1e}" for value in found)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def page(executor: Any, progress: Callable[[str], None]) -> str:
+def page(emulator: Any, progress: Callable[[str], None]) -> str:
     parts = [INTRODUCTION]
-    # oneDNN's products of half types round otherwise from machine to machine.
+    # oneDNN's fp16 and bf16 matmuls round differently from machine to machine.
     with torch.backends.mkldnn.flags(enabled=False):
         for situation in SITUATIONS:
             title = situation.title[0].upper() + situation.title[1:]
-            parts.append(f"## {title}\n\n{table(executor, situation, progress)}\n")
+            parts.append(f"## {title}\n\n{table(emulator, situation, progress)}\n")
     return "\n".join(parts)
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--update", action="store_true", help="write docs/cuda-errors.md")
+    parser.add_argument("--update", action="store_true", help="write docs/internals/cuda-errors.md")
     options = parser.parse_args()
-    made = page(load_executor(), lambda text: print(text, file=sys.stderr, flush=True))
+    made = page(load_emulator(), lambda text: print(text, file=sys.stderr, flush=True))
     if options.update:
         PAGE.write_text(made, encoding="utf-8")
     else:

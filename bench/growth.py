@@ -1,6 +1,6 @@
 """How the time of a call grows with the number of steps T, the batch B and the hidden size H.
 
-One of them is varied at a time, with torch's layers beside ours; all its values are timed in turns.
+One of them is varied at a time, next to torch's layers; all its values are timed in turns.
 The exponent of each is fitted to the medians: 1 is linear. Results go into a JSON file, and a chart
 is drawn from it, as PNG and SVG.
 """
@@ -26,7 +26,7 @@ from work import PASSES, ROTATING, Work
 
 KIND = "growth"
 DEFAULT_OUT = Path(__file__).resolve().parent / "out" / "growth.json"
-CENTRE = {"T": 64, "B": 32, "H": 128}
+CENTER = {"T": 64, "B": 32, "H": 128}
 AXES = {"T": [16, 32, 64, 128, 256], "B": [8, 16, 32, 64, 128], "H": [32, 64, 128, 256, 512]}
 TINY_AXES = {"T": [2, 4], "B": [1, 2], "H": [4, 8]}
 
@@ -46,7 +46,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--seconds",
         type=float,
         default=1.0,
-        help="time for each size and cell (default: %(default)s)",
+        help="seconds per size and cell (default: %(default)s)",
     )
     parser.add_argument("--tiny", action="store_true", help="a few tiny sizes, to try the script")
     parser.add_argument(
@@ -54,11 +54,12 @@ def make_parser() -> argparse.ArgumentParser:
         type=Path,
         default=DEFAULT_OUT,
         metavar="FILE",
-        help="where the JSON goes, with the chart beside it (default: bench/out/growth.json)",
+        help="where the JSON goes, with the chart next to it (default: bench/out/growth.json)",
     )
     parser.add_argument(
         "--draw", type=Path, metavar="FILE", help="measure nothing: draw the chart of a JSON"
     )
+    machine.add_options(parser)
     return parser
 
 
@@ -70,21 +71,21 @@ def fitted_exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
     return covariance / sum((a - x_mean) ** 2 for a in x)
 
 
-def _work(axis: str, value: int, centre: dict[str, int]) -> Work:
-    sizes = {**centre, axis: value}
+def _work(axis: str, value: int, center: dict[str, int]) -> Work:
+    sizes = {**center, axis: value}
     return Work(f"{axis}={value}", sizes["B"], sizes["T"], sizes["H"], sizes["H"])
 
 
-def run(options: argparse.Namespace) -> dict[str, Any]:
+def run(options: argparse.Namespace, described: dict[str, Any]) -> dict[str, Any]:
     """Measure all points and fit the exponents."""
     device, dtype = torch.device(options.device), getattr(torch, options.dtype)
     torch.set_num_threads(options.threads)
     axes = TINY_AXES if options.tiny else AXES
-    centre = {axis: values[0] for axis, values in axes.items()} if options.tiny else CENTRE
+    center = {axis: values[0] for axis, values in axes.items()} if options.tiny else CENTER
     found: dict[str, Any] = {
         "kind": KIND,
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "machine": machine.describe(device),
+        "machine": described,
         "settings": {
             "device": options.device,
             "dtype": options.dtype,
@@ -94,7 +95,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         },
         "axes": axes,
         "fixed": {
-            axis: ", ".join(f"{name} {value}" for name, value in centre.items() if name != axis)
+            axis: ", ".join(f"{name} {value}" for name, value in center.items() if name != axis)
             for axis in axes
         },
         "points": [],
@@ -102,7 +103,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     }
     results.save(options.out, found)
     for axis, values in axes.items():
-        works = {value: _work(axis, value, centre) for value in values}
+        works = {value: _work(axis, value, center) for value in values}
         for cell in ROTATING:
             tasks = {
                 value: Task(work, cell, options.passes, options.threads, device, dtype)
@@ -164,7 +165,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.draw is None:
             results.check_writable(options.out)
-        found = results.load(options.draw, KIND) if options.draw else run(options)
+            device = torch.device(options.device)
+            found = run(options, machine.describe_or_refuse(parser, options, device))
+        else:
+            found = results.load(options.draw, KIND)
     except ValueError as error:
         parser.error(str(error))
     for axis, by_cell in found["exponents"].items():

@@ -1,4 +1,4 @@
-"""Peak memory of one training step, each measured in a process of its own.
+"""Peak memory of one training step, each measured in a separate process.
 
 On the CPU it is how far the resident set grows during the step above where it stood before, when
 layer and input already exist and a tiny step has loaded all libraries. On a GPU it is the same of
@@ -55,7 +55,7 @@ def _in_new_process(task: Task, contestant: str) -> int:
 
 
 def _status(field: str) -> int:
-    """Read a size of this process, in bytes, as Linux tells it."""
+    """Read a size of this process, in bytes, as Linux reports it."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
@@ -82,7 +82,7 @@ def _growth_during_step(request: dict[str, Any]) -> int:
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
     ctypes.CDLL(None).malloc_trim(0)  # what was freed before must not hide what the step needs
-    Path("/proc/self/clear_refs").write_text("5")  # starts the high-water mark anew
+    Path("/proc/self/clear_refs").write_text("5")  # restarts the high-water mark
     before = _status("VmRSS")
     step()
     return max(_status("VmHWM") - before, 0)

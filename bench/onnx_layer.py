@@ -22,7 +22,7 @@ def make_function(cell: str, x: np.ndarray, hidden_size: int, threads: int) -> C
         numpy_helper.from_array(generator.uniform(-bound, bound, shape).astype(np.float32), name)
         for name, shape in shapes.items()
     ]
-    # nn.GRU applies the reset after the product, which ONNX's GRU has to be told.
+    # nn.GRU applies the reset after the matmul; ONNX's GRU needs an attribute for that.
     extra: dict[str, Any] = {"linear_before_reset": 1} if cell == "GRU" else {}
     node = helper.make_node(cell, ["x", "W", "R", "B"], ["out"], hidden_size=hidden_size, **extra)
     graph = helper.make_graph(

@@ -56,7 +56,7 @@ def of_medians(row: Row, first: str, second: str = TORCH) -> float | None:
 
 
 def operations(row: Row, name: str) -> int:
-    """Count those in the matrix products of a call of rotcell's layer or of torch's."""
+    """Count those in the matmuls of a call of rotcell's layer or of torch's."""
     work, cell = Work(**row["work"]), CELLS[row["cell"]]
     rows = _GATES_OF_TORCH[cell.torch] * work.hidden_size
     if name == ROTCELL:
@@ -65,7 +65,7 @@ def operations(row: Row, name: str) -> int:
 
 
 def rate(row: Row, name: str) -> float | None:
-    """Operations a second in matrix products, if it was measured."""
+    """Operations per second in matmuls, if it was measured."""
     seconds = median(row, name)
     if seconds is None:
         return None
@@ -73,6 +73,6 @@ def rate(row: Row, name: str) -> float | None:
 
 
 def gemm_fraction(row: Row, name: str) -> float | None:
-    """Operations a second in the matrix products, over those of the square product."""
+    """Operations per second in the matmuls, over those of the square matmul."""
     own, gemm = rate(row, name), rate(row, GEMM)
     return None if own is None or gemm is None else own / gemm

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
-import aims
+import speed_targets
 from contestants import GEMM, GEMM_SIZE, PEERS, ROTCELL, TORCH, gemm_flops
 from ratios import Row, gemm_fraction, median, of_medians, ratio
 from timing import CONFIDENCE
@@ -54,7 +54,7 @@ class Table:
         columns = [("threads", 7), ("work", widest), ("cell", max(map(len, CELLS))), ("pass", 5)]
         columns += [("rotcell ms (quartiles)", 22), ("torch ms (quartiles)", 22)]
         columns += [("rotcell/torch", 16)]
-        columns += [("aim", 22)] if targets else []
+        columns += [("target", 22)] if targets else []
         columns += (
             [("of gemm, GFLOP/s", 18)] if any(work.hidden_size >= 256 for work in works) else []
         )
@@ -77,7 +77,7 @@ class Table:
             "rotcell ms (quartiles)": _milliseconds(row, ROTCELL),
             "torch ms (quartiles)": _milliseconds(row, TORCH),
             "rotcell/torch": str(ratio(row) or ""),
-            "aim": aims.verdict(row),
+            "target": speed_targets.verdict(row),
             "of gemm, GFLOP/s": _fractions(row),
             "cuDNN runs": row.get("cudnn") or "",
         }
@@ -97,15 +97,15 @@ def legend(gemm: bool, peers: Sequence[str], targets: bool) -> str:
     ]
     if targets:
         lines.append(
-            "aim: what rotcell/torch should be at most; ? means that the interval holds it."
+            "target: the most that rotcell/torch should be; ? means that the interval contains it."
         )
     if peers:
         note = " (seconds to compile)" if "compiled" in peers else ""
         lines.append(f"{', '.join(peers)}: time over torch's{note}.")
     if gemm:
         lines.append(
-            "of gemm: rate of rotcell / of torch in the matrix products, as a part of the rate of "
-            f"a square product of size {GEMM_SIZE}."
+            "of gemm: matmul rate of rotcell / of torch, as a fraction of the rate of "
+            f"a square matmul of size {GEMM_SIZE}."
         )
     return "\n".join(lines)
 

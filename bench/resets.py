@@ -1,7 +1,7 @@
 """A training step of recurrent PPO's shape, where episodes end inside the sequences.
 
 rotcell's layers take the ends as `resets`. With nn.LSTM there are two ways: a loop over the steps
-that masks the state before each, and one call for each run of steps in which no row begins anew.
+that masks the state before each, and one call for each run of steps in which no row is reset.
 nn.LSTM in one call, which ignores the ends, shows what they cost. All run in turns. Results go into
 a JSON file.
 """
@@ -74,7 +74,7 @@ def step_by_step(lstm: nn.LSTM, x: Tensor, resets: Tensor) -> Tensor:
 
 
 def piece_by_piece(lstm: nn.LSTM, x: Tensor, resets: Tensor) -> Tensor:
-    """Fewer and longer calls, where there are steps at which no row begins anew."""
+    """Fewer and longer calls, where there are steps at which no row is reset."""
     keep = (~resets).to(x.dtype)[None, :, :, None]
     h = c = x.new_zeros(1, x.shape[1], lstm.hidden_size)
     begins = [0, *(t for t in resets.any(1).nonzero().flatten().tolist() if t > 0), len(x)]
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--seconds", type=float, default=60.0, help="for all of it (default: %(default)s)"
+        "--seconds", type=float, default=60.0, help="seconds in total (default: %(default)s)"
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--tiny", action="store_true", help="a tiny size, to try the script")
@@ -152,6 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="FILE",
         help="where the JSON goes (default: bench/out/resets.json)",
     )
+    machine.add_options(parser)
     options = parser.parse_args(arguments)
     try:
         results.check_writable(options.out)
@@ -160,8 +161,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found: dict[str, Any] = {
         "kind": KIND,
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "machine": machine.describe(torch.device("cpu")),
+        "machine": machine.describe_or_refuse(parser, options, torch.device("cpu")),
     }
+    for fault in machine.faults(found["machine"]):
+        print(f"Measured {fault}.")
     rollout = TINY if options.tiny else ROLLOUT
     print(f"{machine.summary(found['machine'])}; {rollout.label()}; {options.threads} threads")
     print(f"Ratios: medians (95 % confidence interval), of {LOOP!r} and of {IGNORED!r}.\n")

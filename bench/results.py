@@ -23,7 +23,7 @@ def check_writable(path: Path) -> None:
 
 
 def save(path: Path, results: dict[str, Any]) -> None:
-    """Write to a file beside the target, then put it in the target's place."""
+    """Write to a file next to the target, then put it in the target's place."""
     handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w") as file:

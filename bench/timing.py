@@ -131,7 +131,7 @@ def settle_allocator() -> None:
     """Make what the process did before not count.
 
     Until a block of this size has been freed once, glibc may give the memory of a call back to the
-    system and take it anew at the next, page by page. By chance that lengthens a training step at
+    system and take it again at the next, page by page. By chance that lengthens a training step at
     batch 1 by up to a half, torch's as well as ours.
     """
     torch.empty(16 << 20, dtype=torch.uint8)

@@ -1,9 +1,9 @@
-"""What `rotcell.trace` costs beside a training forward of the same layer: time and peak memory.
+"""What `rotcell.trace` costs, over a training forward of the same layer: time and peak memory.
 
     python bench/trace_cost.py [--out bench/results/trace.json]
 
 Times are taken in turns. Memory is how far the resident set grows during one call, with its results
-kept, in a process of its own.
+kept, in a separate process.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import machine
+import results
 import torch
 from timing import Effort, measure
 
 import rotcell
-from rotcell import build_info
 
 #: Steps, batch, hidden units; there are as many inputs as units.
 SHAPES = ((68, 32, 50), (100, 64, 256), (1000, 8, 128), (200, 1, 128))
@@ -63,7 +64,7 @@ def growth(cell: str, shape: tuple[int, int, int], call: str) -> int:
     calls_of(cell, 2, 2, 4)[call]()  # loads all libraries
     function = calls_of(cell, *shape)[call]
     ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # starts the high-water mark anew
+    Path("/proc/self/clear_refs").write_text("5")  # restarts the high-water mark
     before = _status("VmRSS")
     kept = function()
     grown = _status("VmHWM") - before
@@ -80,13 +81,17 @@ def _status(field: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=2.0, help="a row, default 2")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds per row (default 2)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write all of it as JSON")
     parser.add_argument("--grow", help=argparse.SUPPRESS)  # one measurement, in a new process
+    machine.add_options(parser)
     options = parser.parse_args()
     if options.grow:
         print(growth(*json.loads(options.grow)))
         return
+    described = None
+    if options.out:
+        described = machine.describe_or_refuse(parser, options, torch.device("cpu"))
     torch.set_num_threads(1)
     rows = []
     print(
@@ -108,8 +113,7 @@ def main() -> None:
                 flush=True,
             )
     if options.out:
-        found = {"threads": 1, "machine": build_info(), "rows": rows}
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
+        results.save(options.out, {"threads": 1, "machine": described, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ class Cell(NamedTuple):
 
     #: Its name in rotcell.reference.CELLS.
     reference: str
-    #: The layer of torch.nn that it is measured beside.
+    #: The layer of torch.nn that it is compared with.
     torch: str
     rotates: bool
 
@@ -88,7 +88,7 @@ class Work:
         return int(self.lengths().sum())
 
     def flops(self, rows: int, passes: str) -> int:
-        """Count the operations in the matrix products; a backward pass has twice a forward's.
+        """Count the operations in the matmuls; a backward pass has twice a forward's.
 
         Args:
             rows: of each weight.

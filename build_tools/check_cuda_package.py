@@ -9,14 +9,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import rotcell
 from rotcell import _libraries
-from rotcell.base import Layer
+from rotcell.cuda.paths import has_cell
+from rotcell.layers import Layer
 from rotcell.reference import CELLS
 
-#: The layer of every cell, by the name of its op.
+#: The layer of every cell that a GPU runs, by the name of its op. Others run on the reference.
 LAYERS = {
     layer._cell.name: layer
     for layer in vars(rotcell).values()
     if isinstance(layer, type) and issubclass(layer, Layer) and hasattr(layer, "_cell")
+    if layer._cell.has_kernels and has_cell(layer._cell.name)
 }
 SIGMOIDS = (False, 0, 0)  # not in reverse, sigmoid for gates and angles
 
@@ -45,9 +47,9 @@ def ops():
 
 def check_registration():
     found = ops()
-    assert LAYERS.keys() == CELLS.keys(), LAYERS
+    assert LAYERS.keys() == {name for name in CELLS if has_cell(name)}, LAYERS
     # Forward and backward, each with and without what few calls use.
-    assert len(found) == 4 * len(LAYERS), found
+    assert len(found) == 4 * len(CELLS), found
     for name in found:
         assert torch._C._dispatch_has_kernel_for_dispatch_key(name, "CUDA"), f"{name}: no kernel"
     print(f"Registered for CUDA: {', '.join(found)}")
@@ -67,7 +69,9 @@ def check_fake_tensors():
             for output, _ in (layer(x), layer(x, resets=resets)):
                 assert (output.device.type, *output.shape) == ("cuda", 7, 2, 10), output
             check_backward(name, layer)
-    traced = {name for name in ops() if not name.endswith("_backward.extended")}
+    of_layers = {f"rotcell::{cell}{suffix}" for cell in LAYERS for suffix in ("", "_backward")}
+    traced = {name for name in ops() if name.partition(".")[0] in of_layers}
+    traced -= {name for name in traced if name.endswith("_backward.extended")}
     assert recorder.calls == {(name, "cuda") for name in traced}, recorder.calls
     print(f"Traced with fake CUDA tensors: {len(traced)} of them")
 
@@ -116,7 +120,7 @@ def check_missing_driver():
 
 
 def check_c_functions():
-    """What the library says of a GPU that is not there."""
+    """What the library reports for a GPU that does not exist."""
     if not torch.cuda.is_available():
         assert not _libraries.cuda_has_code(0)
         try:
@@ -128,9 +132,12 @@ def check_c_functions():
     for path in (*_libraries.CUDA_PATHS, None):
         _libraries.force_cuda_path(path)
         _libraries.force_cuda_path_of_thread(path)
-    _libraries.switch_off_cuda_path(_libraries.CudaPathUse(device=0, path=1))
-    _libraries.forget_cuda_checks()
-    assert rotcell.self_check.enabled()
+    stepwise = (0, 0, torch.float32, False, False)
+    assert _libraries.cuda_can_run(*stepwise)
+    _libraries.switch_off_cuda(0, 0, torch.float32, "stepwise")
+    assert not _libraries.cuda_can_run(*stepwise)
+    _libraries.switch_on_all_cuda()
+    assert rotcell.cuda.self_check.enabled()
 
 
 def main():

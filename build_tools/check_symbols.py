@@ -1,8 +1,14 @@
-"""Checks that the libraries of kernels need nothing of torch but its stable ABI.
+"""Checks what the libraries need and what the objects of the CPU kernels define.
 
 `python build_tools/check_symbols.py librotcell_cpu.so ...` lists what each library needs, and fails
-if that is anything of torch's C++ interface, of Python, or of an OpenMP runtime of its own. Needs
-nm, readelf and c++filt of binutils.
+if that is anything of torch's C++ interface, of Python, or of a second OpenMP runtime.
+
+`python build_tools/check_symbols.py --kernels kernels_avx2.cpp.o ...` fails if an object defines a
+weak symbol outside its instruction set's namespace. The linker keeps one of several weak
+definitions for the whole library: a copy compiled for wide registers would also run on machines
+that do not have them.
+
+Needs nm, readelf and c++filt of binutils.
 """
 
 import argparse
@@ -73,10 +79,39 @@ def faults(library):
             yield f"{library} needs the library {name}"
 
 
+def kernel_faults(path):
+    """The weak symbols of a kernel object that are outside its namespace, as sentences."""
+    name = re.match(r"kernels_([a-z0-9]+)\.", Path(path).name)
+    if name is None:
+        yield f"{path}: expected an object named kernels_INSTRUCTION_SET.o"
+        return
+    isa = name[1]
+    # Mangled, because c++filt does not know all lambdas: _ZN7rotcell3cpu4avx2..., with letters
+    # before the N for lambdas, guards and tables.
+    own = re.compile(rf"_Z[ZGVTRSI]*NK?7rotcell3cpu{len(isa)}{isa}")
+    listed = subprocess.check_output(["nm", "--defined-only", path], text=True)
+    kinds_and_names = [line.split()[-2:] for line in listed.splitlines()]
+    # DW.ref. is the compiler's pointer to a function that handles exceptions.
+    weak = {n for kind, n in kinds_and_names if kind in "WVu" and not n.startswith("DW.ref.")}
+    for readable in demangled(n for n in weak if not own.match(n)).values():
+        yield f"{path} defines a weak symbol outside rotcell::cpu::{isa}: {readable}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("libraries", nargs="+", metavar="LIBRARY")
-    found = [fault for library in parser.parse_args().libraries for fault in faults(library)]
+    parser.add_argument("libraries", nargs="*", metavar="LIBRARY")
+    parser.add_argument(
+        "--kernels",
+        nargs="+",
+        default=[],
+        metavar="OBJECT",
+        help="compiled kernels_INSTRUCTION_SET.cpp: no weak symbol outside their namespace",
+    )
+    arguments = parser.parse_args()
+    if not arguments.libraries and not arguments.kernels:
+        parser.error("expected a LIBRARY or --kernels OBJECT")
+    found = [fault for library in arguments.libraries for fault in faults(library)]
+    found += [fault for path in arguments.kernels for fault in kernel_faults(path)]
     for fault in found:
         print(fault, file=sys.stderr)
     return 1 if found else 0

@@ -17,7 +17,7 @@ NVCC_FLAGS = [
     "-Xcompiler=-fPIC,-fvisibility=hidden,-Wall",
 ]
 USUAL_PLACE = "/usr/local/cuda/bin"
-WRAPPERS = ("ccache", "sccache", "distcc", "icecc")  # what may stand before the compiler in CXX
+WRAPPERS = ("ccache", "sccache", "distcc", "icecc")  # what may precede the compiler in CXX
 
 
 class Toolkit(NamedTuple):

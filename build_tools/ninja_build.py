@@ -2,10 +2,10 @@
 
 librotcell_cpu.so and librotcell_cuda.so hold kernels and ops. They use LibTorch's stable ABI only,
 so that one build serves every torch from the oldest supported one on, and every Python. _C is a
-small module for this Python that tells about the build.
+small module for this Python for tests.
 
 torch's own BuildExtension gives every source the same flags. The kernels need different ones: each
-instruction set is a file of its own, and the choice between them is made at run time.
+instruction set is a separate file, and the choice between them is made at run time.
 """
 
 import json
@@ -41,7 +41,7 @@ MODULE = "_C.so"
 
 
 def find_ninja():
-    """The ninja beside this Python, or else any on the PATH."""
+    """The ninja next to this Python, or else any on the PATH."""
     ninja = shutil.which("ninja", path=Path(sys.executable).parent) or shutil.which("ninja")
     if ninja is None:
         raise SystemExit("rotcell is built with ninja, which was not found: pip install ninja")
@@ -141,6 +141,7 @@ def ninja_file(torch, compiler, toolkit, architectures):
     # neither of them is not compiled again for that.
     flags_below = {
         "ops": [f"-isystem{root / 'include'}"],
+        "torch": [f"-isystem{root / 'include'}"],
         # Nothing in it takes time, but to compile.
         "module": [
             "-O1",
@@ -193,7 +194,7 @@ def write_compile_commands(ninja, folder):
 
 
 class NinjaBuild(build_ext):
-    """Builds the libraries and writes _build.json, which says how, beside them."""
+    """Builds the libraries and writes _build.json, which says how, next to them."""
 
     def build_extension(self, ext):
         if not sys.platform.startswith("linux"):

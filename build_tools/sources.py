@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-OLDEST_TORCH = (2, 10)  # raising it: docs/stable-abi.md
+OLDEST_TORCH = (2, 10)  # raising it: docs/internals/stable-abi.md
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 # No -march=native: one wheel for every machine. No -ffast-math: NaN and Inf keep their meaning.
@@ -23,12 +23,14 @@ AVX512_FLAGS = [
 # torch's headers then declare only what every torch from the oldest on has.
 TARGET_FLAGS = [f"-DTORCH_TARGET_VERSION=0x{OLDEST_TORCH[0]:02x}{OLDEST_TORCH[1]:02x}000000000000"]
 
-# What the ops on a GPU share with those on the CPU.
-SHARED_OPS = [
-    *("arguments.cpp", "processors.cpp", "registration.cpp", "sequence.cpp", "tensor.cpp"),
-    "threads.cpp",
+# What the CUDA library shares with the CPU library.
+SHARED = [
+    "cells/sequence.cpp",
+    *(f"cpu/runtime/{name}.cpp" for name in ("fork_worker", "thread_pool")),
+    *(f"torch/{n}.cpp" for n in ("arguments", "registration", "sequence", "tensor", "thread_pool")),
 ]
-SHARED_KERNELS = ["barrier.cpp", "partition.cpp"]
+# What _C asks the CPU runtime about the machine.
+RUNTIME_FACTS = [f"cpu/runtime/{name}.cpp" for name in ("instruction_set", "processors")]
 
 
 def _found(*patterns):
@@ -45,24 +47,25 @@ def own_flags(source):
 
 
 def cpu_sources():
-    """Of librotcell_cpu.so: the kernels and ops of the CPU."""
-    return [s for s in _found("cpu/*.cpp", "ops/*.cpp") if X86 or not own_flags(s)]
+    """Of librotcell_cpu.so: the kernels and ops of the CPU, and the plan for GPUs."""
+    plan = ("cuda/runtime/plan.cpp", "cuda/runtime/plan_functions.cpp")
+    found = _found("cells/*.cpp", "cpu/**/*.cpp", "torch/*.cpp", *plan)
+    return [s for s in found if X86 or not own_flags(s)]
 
 
 def cuda_sources():
     """What nvcc compiles for librotcell_cuda.so."""
-    return _found("cuda/*.cu")
+    return _found("cuda/**/*.cu")
 
 
 def cuda_cxx_sources():
     """What the C++ compiler compiles for it."""
-    shared = [f"ops/{name}" for name in SHARED_OPS] + [f"cpu/{name}" for name in SHARED_KERNELS]
-    return _found("cuda/*.cpp", "ops/cuda/*.cpp", *shared)
+    return _found("cuda/**/*.cpp", "torch/cuda/*.cpp", *SHARED)
 
 
 def module_sources():
     """Of _C, which knows nothing of torch."""
-    return _found("module/*.cpp", "cuda/plan.cpp", "cpu/instruction_set.cpp", "ops/processors.cpp")
+    return _found("module/*.cpp", *RUNTIME_FACTS)
 
 
 def installed_torch():

@@ -6,7 +6,7 @@ import gc
 import os
 from collections.abc import Iterator
 
-# A thread that waits sleeps. OpenMP would let it spin, for which torch's small products pay
+# A thread that waits sleeps. OpenMP would let it spin, for which torch's small matmuls pay
 # milliseconds where the other processor is busy. libgomp reads this once, when torch loads it.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 

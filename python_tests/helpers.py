@@ -60,7 +60,7 @@ class Kind:
         return arguments[0], arguments[1:first], weights, *arguments[end:]
 
     def kernel(self, *arguments: Any) -> tuple[Tensor, ...]:
-        """The op over x, states, weights[, batch_sizes, reverse, gates, angle_gates]."""
+        """The op over x, states, weights[, batch_sizes, reverse, both activations]."""
         return ops.sequence(self.description, *self._split(arguments))
 
     def reference(self, *arguments: Any) -> tuple[Tensor, ...]:
@@ -103,7 +103,7 @@ def _kind(description: Cell) -> Kind:
 
 KINDS = tuple(_kind(description) for description in CELLS.values())
 #: For what is about one of them alone.
-LSTM, GRU, PLAIN_LSTM, CLASSIC_GRU = KINDS[:4]
+LSTM, GRU, PLAIN_LSTM, CLASSIC_GRU, TORCH_GRU = KINDS[:5]
 ROTATING = tuple(kind for kind in KINDS if kind.description.rotates)
 
 #: Constructor options that change what is computed. "proj_size" is for cells that can project.
@@ -148,7 +148,10 @@ def run_step_by_step(
     x is [T, B, I], states are [layers * directions, B, size]; dropout is left out.
     """
     directions = 2 if layer.bidirectional else 1
-    functions = {"gates": layer.gates, "angle_gates": layer.angle_gates}
+    functions = {
+        "gate_activation": layer.gate_activation,
+        "angle_activation": layer.angle_activation,
+    }
     last: list[tuple[Tensor, ...]] = []
     for k in range(layer.num_layers):
         outputs = []

@@ -24,8 +24,8 @@ class Case:
     packed: bool = False
     reverse: bool = False
     bias: bool = True
-    gates: str = "sigmoid"
-    angle_gates: str = "sigmoid"
+    gate_activation: str = "sigmoid"
+    angle_activation: str = "sigmoid"
 
     def __str__(self) -> str:
         marks = [
@@ -35,8 +35,8 @@ class Case:
                 ("packed", self.packed),
                 ("reverse", self.reverse),
                 ("no_bias", not self.bias),
-                (self.gates, self.gates != "sigmoid"),
-                (f"angles_{self.angle_gates}", self.angle_gates != "sigmoid"),
+                (self.gate_activation, self.gate_activation != "sigmoid"),
+                (f"angles_{self.angle_activation}", self.angle_activation != "sigmoid"),
             ]
             if is_so
         ]
@@ -53,7 +53,7 @@ class Case:
     @property
     def options(self) -> tuple[bool, str, str]:
         """What comes after batch_sizes."""
-        return self.reverse, self.gates, self.angle_gates
+        return self.reverse, self.gate_activation, self.angle_activation
 
     def arguments(
         self, dtype: torch.dtype = torch.float64, seed: int = 0

@@ -19,17 +19,18 @@ import rotcell
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
 
-import aims
 import busy
 import chart
 import compare
 import contestants
 import growth
+import machine
 import memory
-import readme
+import pages
 import report
 import resets
 import results
+import speed_targets
 from cudnn import PERSIST_STATIC, PERSIST_STATIC_SMALL_H, STANDARD, Gpu, algorithm, algorithms
 from ratios import gemm_fraction, of_medians, ratio
 from timing import Effort, measure, median_interval, plan_counts, plan_rounds, quartiles
@@ -39,6 +40,8 @@ BENCH = Path(compare.__file__).parent
 CPU = torch.device("cpu")
 HASTE = Effort(seconds=0.002, least_samples=2, least_samples_of_rest=1)
 TINY = "2x3x4x6"
+#: Tests measure nothing that is kept, so the machine and the source may be in any state.
+ANYWAY = ("--allow-load", "--allow-dirty")
 
 needs_matplotlib = pytest.mark.skipif(
     chart.missing() is not None, reason=f"no charts: {chart.missing()}"
@@ -54,7 +57,7 @@ def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compare_tiny(out: Path, *arguments: str) -> dict:
-    status = compare.main(["--quick", "--threads", "1", "--out", str(out), *arguments])
+    status = compare.main(["--quick", "--threads", "1", "--out", str(out), *ANYWAY, *arguments])
     assert status == 0
     return results.load(out, "compare")
 
@@ -286,7 +289,7 @@ class TestContestants:
         assert peers(Work("row", 2, 3, 4, 6, layers=2)) == ["reference"]
         assert peers(simple.packed()) == ["reference"]
 
-    def test_square_product_is_measured_beside_large_training(self):
+    def test_square_matmul_is_measured_next_to_large_training(self):
         limits = contestants.Limits(0, 1)
         for passes, hidden, expected in [("train", 256, True), ("train", 255, False)]:
             work = Work("row", 1, 1, 2, hidden)
@@ -321,14 +324,15 @@ class TestCompare:
         out = tmp_path / "new" / "tiny.json"
         command = [sys.executable, str(BENCH / "compare.py"), "--quick", "--shapes", TINY]
         command += ["--cells", "RotLSTM,ClassicGRU", "--seconds", "0.01"]
-        command += ["--threads", "1", "--peers", "reference", "--out", str(out)]
+        command += ["--threads", "1", "--peers", "reference", "--out", str(out), *ANYWAY]
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
         assert done.returncode == 0, done.stderr
         assert "B 2, T 3, in 4, H 6" in done.stdout
 
         found = json.loads(out.read_text())
         assert found["finished"]
-        assert {"cpu", "cores", "instruction_set", "versions", "commit"} <= set(found["machine"])
+        assert {"cpu", "cores", "instruction_set", "versions"} <= set(found["machine"])
+        assert {"load_at_start", "cores_used_by_others", "commit", "dirty"} <= set(found["machine"])
         rows = [(row["cell"], row["pass"], row["threads"]) for row in found["rows"]]
         expected = [(cell, passes, 1) for cell in ("RotLSTM", "ClassicGRU") for passes in PASSES]
         assert rows == expected
@@ -384,7 +388,7 @@ class TestCompare:
 
         monkeypatch.setattr(compare, "run_row", run_until_interrupted)
         arguments = ["--quick", "--threads", "1", "--shapes", TINY, "--cells", "LSTM"]
-        arguments += ["--peers", "none", "--out", str(out), "--resume"]
+        arguments += ["--peers", "none", "--out", str(out), "--resume", *ANYWAY]
         assert compare.main(arguments) == 130
         first = results.load(out, "compare")["rows"]
         monkeypatch.setattr(compare, "run_row", run_row)
@@ -496,7 +500,7 @@ class TestRatios:
         assert of_medians(row, "rotcell") is None
 
     @pytest.mark.parametrize(("cell", "rows"), [("RotLSTM", 4.5), ("LSTM", 4), ("ClassicGRU", 3)])
-    def test_rate_is_a_part_of_the_square_products(self, cell, rows):
+    def test_rate_is_a_fraction_of_the_square_matmul(self, cell, rows):
         work = Work("row", 2, 3, 256, 256)
         own = work.flops(int(rows * 256), "train") / 40e9
         square = contestants.gemm_flops() / 80e9
@@ -525,13 +529,13 @@ class TestAims:
         ],
     )
     def test_aim(self, name, cell, passes, threads, expected):
-        assert aims.aim(made_up_row(TABLE[name], cell, passes, threads)) == expected
+        assert speed_targets.target(made_up_row(TABLE[name], cell, passes, threads)) == expected
 
     def test_every_padded_row_of_the_rotating_lstm_has_one(self):
         for work in TABLE.values():
             for passes in PASSES:
-                found = aims.aim(made_up_row(work, "RotLSTM", passes, 1))
-                without = work.form == "cell" or work.name in aims.WITHOUT_AIMS
+                found = speed_targets.target(made_up_row(work, "RotLSTM", passes, 1))
+                without = work.form == "cell" or work.name in speed_targets.WITHOUT_TARGETS
                 assert (found is None) == without
 
     @pytest.mark.parametrize(
@@ -544,7 +548,7 @@ class TestAims:
     )
     def test_verdict(self, times, expected):
         row = made_up_row(TABLE["paper"], "RotLSTM", "train", 1, rotcell=times, torch=[1.0] * 7)
-        assert aims.verdict(row) == expected
+        assert speed_targets.verdict(row) == expected
 
     def test_summary_lists_what_is_missed(self):
         # Multiplications and additions: 2 * 32 * 68 * 150 * 225 and * 175.
@@ -554,21 +558,96 @@ class TestAims:
             )
             for cell, own in (("RotGRU", 0.4e-3), ("RotLSTM", 0.6e-3))
         )
-        assert aims.summary([fast, slow]) == [
-            "Aims reached: 1 of 2.",
+        assert speed_targets.summary([fast, slow]) == [
+            "Targets reached: 1 of 2.",
             "* RotLSTM infer, B 32, T 68, in 100, H 50, 1 thread: 0.50 missed by 0.10, needs "
-            "294 GFLOP/s a thread",
-            "* is more than anything in this run reached in its matrix products, "
-            "286 GFLOP/s a thread: 1 of those missed.",
+            "294 GFLOP/s per thread",
+            "* exceeds the fastest matmul rate of this run, "
+            "286 GFLOP/s per thread: 1 of those missed.",
             "Ahead of onnxruntime: 1 of 2 rows.",
             "  RotLSTM infer, B 32, T 68, in 100, H 50, 1 thread: 1.20 of its time",
         ]
 
 
-class TestReadme:
-    def test_readme_has_what_the_committed_results_say(self):
-        text = readme.README.read_text()
-        assert readme.fill(text, readme.RESULTS) == text, "run python bench/readme.py"
+CLEAN = {
+    "cores": 2, "load_at_start": 0.3, "cores_used_by_others": 0.02, "commit": "abc", "dirty": False,
+}  # fmt: skip
+
+
+class TestMachine:
+    def test_a_quiet_machine_and_a_clean_tree_have_no_faults(self):
+        assert machine.faults(CLEAN) == []
+        # A load average that only the run before left behind.
+        assert machine.faults(CLEAN | {"load_at_start": 2.1}) == []
+
+    def test_faults_are_named(self):
+        assert machine.faults(CLEAN | {"cores_used_by_others": 1.5, "load_at_start": 3.0}) == [
+            "on a loaded machine (load average 3.0 on 2 cores, other processes used 1.5 of them)"
+        ]
+        assert machine.faults(CLEAN | {"dirty": True}) == ["with uncommitted changes to abc"]
+
+    def test_faults_of_files_from_before_they_were_recorded(self):
+        old = {"cores": 2, "load_at_start": 13.28, "commit": "abc-dirty"}
+        assert machine.faults(old) == [
+            "on a loaded machine (load average 13.28 on 2 cores)",
+            "with uncommitted changes to abc",
+        ]
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+    def test_other_processes_are_seen(self):
+        with busy._busy_processes(1):
+            assert machine._cores_used_by_others() > 0.1
+
+    @pytest.mark.parametrize("script", [compare, growth, resets, busy])
+    @pytest.mark.parametrize(
+        ("state", "option"),
+        [({"cores_used_by_others": 1.5}, "--allow-load"), ({"dirty": True}, "--allow-dirty")],
+    )
+    def test_no_result_is_written_unless_told(
+        self, script, state, option, tmp_path, monkeypatch, capsys
+    ):
+        monkeypatch.setattr(machine, "describe", lambda device: CLEAN | state)
+        out = tmp_path / "a.json"
+        with pytest.raises(SystemExit) as exit_info:
+            script.main(["--out", str(out)])
+        assert exit_info.value.code == 2
+        assert f"give {option}" in capsys.readouterr().err
+        assert not out.exists()
+
+    def test_changed_source_is_dirty_and_changed_results_are_not(self, tmp_path, monkeypatch):
+        def git(*arguments):
+            identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+            subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True)
+
+        for name in ("bench/machine.py", "bench/results/cpu.json", "README.md", "src.py"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text("1")
+        git("init", "-q")
+        git("add", ".")
+        git("commit", "-qm", "all")
+        monkeypatch.setattr(machine, "__file__", str(tmp_path / "bench" / "machine.py"))
+        (tmp_path / "bench/results/cpu.json").write_text("2")
+        (tmp_path / "README.md").write_text("2")
+        (tmp_path / "untracked.py").write_text("2")
+        assert machine._is_dirty() is False
+        (tmp_path / "src.py").write_text("2")
+        assert machine._is_dirty() is True
+
+    def test_a_table_of_such_a_run_says_so(self, tmp_path):
+        assert pages.caveat({"machine": CLEAN}) == ""
+        assert pages.caveat({"machine": CLEAN | {"dirty": True}}) == (
+            "\n\n**Measured with uncommitted changes to abc; to be measured again.**"
+        )
+        text = pages.BENCHMARKS.read_text().split("<!-- resets: ")[1].split("<!-- end of resets")[0]
+        found = results.load(pages.RESULTS / "resets.json", resets.KIND)
+        assert text.rstrip().endswith(pages.caveat(found).strip() or "cost.")
+
+
+class TestPages:
+    def test_pages_have_what_the_committed_results_say(self):
+        for page, parts in pages.PAGES.items():
+            text = page.read_text()
+            assert pages.fill(text, parts, pages.RESULTS) == text, "run python bench/pages.py"
 
     def test_tables(self, tmp_path):
         rows = [
@@ -579,20 +658,20 @@ class TestReadme:
         described = {"cpu": "Z80", "instruction_set": "none", "versions": {"torch": "0"}}
         found = {"settings": settings, "rows": rows, "machine": described, "memory": []}
         rows[1]["timings"]["jax"] = {"median_s": 2.0}
-        lines = readme.layers(found).splitlines()
+        lines = pages.layers(found).splitlines()
         assert lines[0] == "| 1 / 2 threads | RotLSTM train | RotLSTM infer |"
         assert lines[2] == "| B 32, T 68, in 100, H 50 | 0.70 / 0.50 | - / - |"
         assert lines[4].startswith("Z80, none, torch 0, float32.")
         described["held_back_by"] = {"ROTCELL_ISA": "avx2"}
-        last = readme.layers(found).splitlines()[4]
+        last = pages.layers(found).splitlines()[4]
         assert last.startswith("Z80, none, torch 0, ROTCELL_ISA=avx2, float32.")
-        assert readme.peers(found).splitlines()[2:] == [
-            "| RotLSTM train, B 32, T 68, in 100, H 50 | 0.50 | 2.00 |"
+        assert pages.peers(found).splitlines()[2:] == [
+            "| RotLSTM train, B 32, T 68, in 100, H 50 | 4.00 |"
         ]
 
     def test_missing_marks_are_explained(self, tmp_path):
         with pytest.raises(ValueError, match="must have the marks <!-- layers: "):
-            readme.fill("# rotcell\n", tmp_path)
+            pages.fill("# rotcell\n", pages.BENCHMARKS_PARTS, tmp_path)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs taskset")
@@ -605,7 +684,7 @@ class TestBusy:
         assert row["threads"] == 2  # as OMP_NUM_THREADS says
         assert set(row["timings"]) == {"rotcell", "torch", "rotcell, 1 thread", "torch, 1 thread"}
         assert "failed" not in busy.line(row)
-        assert readme.threads({"rows": [row]}).splitlines()[2].startswith("| here | infer | ")
+        assert pages.threads({"rows": [row]}).splitlines()[2].startswith("| here | infer | ")
 
     def test_a_quota_holds_for_the_command_and_the_group_is_gone_afterwards(self):
         group, limits = busy._control_group()
@@ -633,14 +712,13 @@ class TestBusy:
 class TestResets:
     def test_tiny_run(self, tmp_path, capsys):
         out = tmp_path / "resets.json"
-        assert (
-            resets.main(["--tiny", "--seconds", "0.01", "--threads", "1", "--out", str(out)]) == 0
-        )
+        arguments = ["--tiny", "--seconds", "0.01", "--threads", "1", "--out", str(out), *ANYWAY]
+        assert resets.main(arguments) == 0
         found = results.load(out, resets.KIND)
         (row,) = found["rows"]
         assert not any("error" in timing for timing in row["timings"].values())
         assert resets.with_resets("RotLSTM") in capsys.readouterr().out
-        assert readme.episodes(found).startswith(f"|  | ms | of {resets.LOOP} |")
+        assert pages.episodes(found).startswith(f"|  | ms | of {resets.LOOP} |")
 
     def test_all_ways_with_an_lstm_give_the_same(self):
         lstm, rollout = torch.nn.LSTM(4, 6), resets.TINY
@@ -672,7 +750,7 @@ class TestGrowth:
 
     def test_tiny_run(self, tmp_path, capsys):
         out = tmp_path / "growth.json"
-        arguments = ["--tiny", "--seconds", "0.002", "--threads", "1", "--out", str(out)]
+        arguments = ["--tiny", "--seconds", "0.002", "--threads", "1", "--out", str(out), *ANYWAY]
         assert growth.main(arguments) == 0
         found = results.load(out, "growth")
         assert set(found["exponents"]) == {"T", "B", "H"}

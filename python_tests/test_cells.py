@@ -19,7 +19,7 @@ from rotcell.reference import GATE_FUNCTIONS
 def test_results_and_gradients_match_the_reference(
     kind: Kind, hidden_size: int, bias: bool, gates: str, dtype: torch.dtype
 ) -> None:
-    cell = kind.cell(3, hidden_size, bias=bias, dtype=dtype, gates=gates)
+    cell = kind.cell(3, hidden_size, bias=bias, dtype=dtype, gate_activation=gates)
     inputs = leaves(
         [torch.randn(5, 3), *(torch.randn(5, hidden_size) for _ in range(kind.num_states))], dtype
     )
@@ -34,7 +34,7 @@ def test_results_and_gradients_match_the_reference(
         inputs64[1:],
         *parameters64,
         *[None] * (4 - len(parameters64)),
-        gates=gates,
+        gate_activation=gates,
     )
     expected = gradients(expected_results, [*inputs64, *parameters64], cotangents)
     assert_all_near(results, expected_results)
@@ -112,7 +112,7 @@ def test_options_shift_the_rows_of_their_gate_in_the_input_bias(kind: Kind, opti
     assert f"{option}=2.0" in repr(moved)
 
 
-def test_parametrised_weights_are_computed_once_a_step(kind: Kind) -> None:
+def test_parametrized_weights_are_computed_once_per_step(kind: Kind) -> None:
     cell, calls = kind.cell(3, 5), []
     spectral_norm(cell, "weight_ih")
     parametrization = cell.parametrizations.weight_ih[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-GENERATE = ["rotcell.babi", "data", "--tasks", "1", "--questions", "5", "--generate"]
+GENERATE = ["rotcell.lab", "data", "--tasks", "1", "--questions", "5", "--generate"]
 
 
 @pytest.mark.parametrize("command", [["rotcell"], GENERATE], ids=str)

@@ -1,4 +1,4 @@
-"""A context, the same at every step, is what its features are beside every step's input."""
+"""A context equals the same features appended to every step's input."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import KINDS, Kind, assert_all_near
+from helpers import KINDS, TORCH_GRU, Kind, assert_all_near, assert_near
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import rotcell
 from rotcell import ops
+from rotcell.layers import DirectionCall
 
-WIDTH, FEATURES = 3, 4  # of the context, and of the input beside it
+WIDTH, FEATURES = 3, 4  # of the context, and of the input
 
-#: Sizes and options that take each way through the kernels: rows in the lanes, with a block that is
-#: not full; units in the lanes with products by step; by chunk; on unpacked weights.
+#: Sizes and options that take each way through the kernels: batch-vectorized, with a block that is
+#: not full; unit-vectorized with matmuls by step; by chunk; on unpacked weights.
 WAYS: dict[str, dict[str, Any]] = {
     "rows_in_lanes": {"batch": 30, "steps": 5, "hidden": 7},
     "rows_in_lanes_even": {"batch": 32, "steps": 6, "hidden": 6},
@@ -30,7 +31,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "deep_bidirectional": {
         "batch": 30, "steps": 5, "hidden": 6, "num_layers": 2, "bidirectional": True,
     },
-    "hard": {"batch": 30, "steps": 5, "hidden": 6, "gates": "hard_sigmoid"},
+    "hard": {"batch": 30, "steps": 5, "hidden": 6, "gate_activation": "hard_sigmoid"},
 }  # fmt: skip
 
 
@@ -44,7 +45,7 @@ def make(kind: Kind, batch: int, steps: int, hidden: int, **options: Any) -> tup
     return layer, x, context
 
 
-def beside(x: Tensor, context: Tensor, batch_first: bool = False) -> Tensor:
+def appended(x: Tensor, context: Tensor, batch_first: bool = False) -> Tensor:
     steps = x.shape[1 if batch_first else 0]
     every = context.unsqueeze(1 if batch_first else 0)
     shape = (-1, steps, -1) if batch_first else (steps, -1, -1)
@@ -80,8 +81,9 @@ def test_is_input_at_every_step(kind: Kind, way: str, monkeypatch: pytest.Monkey
     run = ops.sequence_with_row_bias
     monkeypatch.setattr(ops, "sequence_with_row_bias", lambda *a: calls.append(len(a)) or run(*a))
     found = layer(x, context=context)
-    assert len(calls) == (2 if layer.bidirectional else 1)
-    expected = layer(beside(x, context, layer.batch_first))
+    # nn.GRU has separate biases for x and h: the context is appended to every token.
+    assert len(calls) == (0 if kind is TORCH_GRU else (2 if layer.bidirectional else 1))
+    expected = layer(appended(x, context, layer.batch_first))
     assert_same(found, expected, [x, context, *layer.parameters()])
     with torch.no_grad():
         assert_all_near(flat(layer(x, context=context)), flat(expected))
@@ -91,11 +93,11 @@ def test_is_input_at_every_step(kind: Kind, way: str, monkeypatch: pytest.Monkey
 def test_with_initial_states_and_without_a_batch(kind: Kind) -> None:
     layer, x, context = make(kind, batch=17, steps=6, hidden=6)
     hx = kind.as_hx([torch.randn(1, 17, 6, dtype=torch.float64) for _ in range(kind.num_states)])
-    found, expected = layer(x, hx, context=context), layer(beside(x, context), hx)
+    found, expected = layer(x, hx, context=context), layer(appended(x, context), hx)
     assert_same(found, expected, [x, context, *layer.parameters()])
     row = 3
     alone = layer(x[:, row], context=context[row])
-    assert_same(alone, layer(beside(x, context)[:, row]), [x, context])
+    assert_same(alone, layer(appended(x, context)[:, row]), [x, context])
 
 
 @pytest.mark.parametrize("enforce_sorted", [True, False])
@@ -107,7 +109,7 @@ def test_packed_input_takes_contexts_in_the_callers_order(kind: Kind, enforce_so
         lengths = lengths[torch.randperm(10)]
     packed, wide = (
         pack_padded_sequence(each, lengths, enforce_sorted=enforce_sorted)
-        for each in (x, beside(x, context))
+        for each in (x, appended(x, context))
     )
     assert_same(layer(packed, context=context), layer(wide), [x, context, *layer.parameters()])
 
@@ -118,7 +120,7 @@ def test_with_a_projection() -> None:
             layer, x, context = make(kind, batch=9, steps=5, hidden=6, proj_size=4)
             assert_same(
                 layer(x, context=context),
-                layer(beside(x, context)),
+                layer(appended(x, context)),
                 [x, context, *layer.parameters()],
             )
 
@@ -148,14 +150,14 @@ def test_packed_input_differentiated_twice(kind: Kind) -> None:
     assert gradgradcheck(run, (x, context), fast_mode=True)
 
 
-def test_beside_every_other_option() -> None:
-    """Options that run elsewhere: the context is put beside the input there."""
+def test_with_every_other_option() -> None:
+    """Options that run elsewhere: the context is appended to the input there."""
     kind = KINDS[0]
     layer, x, context = make(kind, batch=16, steps=5, hidden=6, zoneout=0.2)
     layer.eval()
     resets = torch.rand(5, 16) < 0.3
     *found, cells = layer(x, resets=resets, return_cells=True, context=context)
-    *expected, expected_cells = layer(beside(x, context), resets=resets, return_cells=True)
+    *expected, expected_cells = layer(appended(x, context), resets=resets, return_cells=True)
     assert_same(found, expected, [x, context, *layer.parameters()])
     assert torch.equal(cells, expected_cells)
 
@@ -164,14 +166,14 @@ def test_beside_every_other_option() -> None:
 def test_half_types_lose_nothing_by_it(dtype: torch.dtype) -> None:
     layer, x, context = make(KINDS[0], batch=16, steps=5, hidden=6)
     layer, x, context = layer.to(dtype), x.to(dtype), context.to(dtype)
-    assert torch.equal(layer(x, context=context)[0], layer(beside(x, context))[0])
+    assert torch.equal(layer(x, context=context)[0], layer(appended(x, context))[0])
 
 
 def test_autocast() -> None:
     layer, x, context = make(KINDS[0], batch=16, steps=5, hidden=6)
     layer, x, context = layer.float(), x.float(), context.float()
     with torch.autocast("cpu", torch.bfloat16):
-        found, expected = layer(x, context=context)[0], layer(beside(x, context))[0]
+        found, expected = layer(x, context=context)[0], layer(appended(x, context))[0]
     assert found.dtype == torch.bfloat16
     assert torch.equal(found, expected)
 
@@ -215,9 +217,9 @@ def test_packed_input_in_one_graph() -> None:
     [
         (torch.zeros(2, WIDTH), r"context must have shape \(3, features\).*got \(2, 3\)"),
         (torch.zeros(5, 3, WIDTH), r"context must have shape \(3, features\), without timesteps"),
-        (torch.zeros(3, WIDTH + 1), "input_size=7 features, got 4 beside 4 of context"),
+        (torch.zeros(3, WIDTH + 1), "input_size=7 features, got 4 and 4 of context"),
         (torch.zeros(3, WIDTH, dtype=torch.float64), "context is torch.float64 but the input"),
-        ([0.0], "context must be a tensor, got list"),
+        ([0.0], "context must be a Tensor, got list"),
     ],
 )
 def test_bad_input_is_named(context: Any, message: str) -> None:
@@ -233,7 +235,7 @@ def test_the_op_by_itself_refuses_to_be_differentiated(kind: Kind) -> None:
     states = [torch.zeros(2, 4, dtype=torch.float64) for _ in range(kind.num_states)]
     w_ih, w_hh = layer.weight_ih_l0[:, :FEATURES], layer.weight_hh_l0
     none = [None] * (kind.num_weights - 2)
-    row_bias = torch.zeros(2, kind.rows(4), dtype=torch.float64)
+    row_bias = torch.zeros(2, kind.description.saved_rows(4), dtype=torch.float64)
     arguments = (*[tokens, *states, w_ih, w_hh, *none], None, False, 0, 0, True, row_bias)
     out = kind.op.row_bias(*arguments)[0]
     with pytest.raises(RuntimeError, match="give a layer a context instead"):
@@ -245,8 +247,29 @@ def test_a_trace_takes_it_too(kind: Kind) -> None:
     layer, x, context = make(kind, batch=16, steps=5, hidden=6)
     found, expected = (
         rotcell.trace(layer, x, context=context),
-        rotcell.trace(layer, beside(x, context)),
+        rotcell.trace(layer, appended(x, context)),
     )
     assert torch.equal(found.output, expected.output)
     for name, gate in expected[0].gates.items():
         assert torch.equal(found[0].gates[name], gate)
+
+
+def test_a_direction_runner_sees_the_context_as_input(kind: Kind) -> None:
+    """So that what runs a layer's directions need not know of contexts."""
+    layer = kind.layer(7, 5, 2, bidirectional=True)
+    x, context = torch.randn(6, 2, 4), torch.randn(2, 3)
+    expected, _ = layer(x, context=context)
+    calls: list[DirectionCall] = []
+
+    def run(call: DirectionCall) -> Any:
+        calls.append(call)
+        return call.run()
+
+    layer.direction_runner = run
+    found, _ = layer(x, context=context)
+    assert_near(found, expected)
+    assert [call.reverse for call in calls] == [False, True, False, True]
+    assert torch.equal(calls[0].x, torch.cat([x, context.expand(6, 2, 3)], dim=-1))
+    layer.direction_runner = None
+    assert torch.equal(layer(x, context=context)[0], expected)
+    assert len(calls) == 4

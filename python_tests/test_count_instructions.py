@@ -63,7 +63,7 @@ walk:
 
 @pytest.fixture
 def tools(monkeypatch):
-    monkeypatch.syspath_prepend(REPOSITORY / "build_tools")
+    monkeypatch.syspath_prepend(REPOSITORY / "verify/reports")
     return importlib.import_module("sass"), importlib.import_module("count_instructions")
 
 
@@ -99,7 +99,7 @@ def test_instructions_are_counted_by_kind(tools):
     }  # fmt: skip
     assert walk.steps.all == 24
     assert walk.steps.barriers == 1
-    assert str(walk.product_loop) == "6: 1 shared, 2 fma, 1 float, 1 branch, 1 integer"
+    assert str(walk.matmul_loop) == "6: 1 shared, 2 fma, 1 float, 1 branch, 1 integer"
 
 
 def test_loads_in_flight_are_those_issued_before_one_is_needed(tools):
@@ -126,7 +126,7 @@ def test_loads_in_flight_are_those_issued_before_one_is_needed(tools):
     assert in_flight(*copies, *copies) == 2
 
 
-def test_a_product_on_tensor_cores_may_be_unrolled(tools):
+def test_a_matmul_on_tensor_cores_may_be_unrolled(tools):
     _, counting = tools
     lines = [
         *("LDSM.16.M88.4 R8, [R2]", "HMMA.16816.F32 R4, R8, R12, R4", "@P0 BRA `(.L_x_8)"),
@@ -138,45 +138,10 @@ def test_a_product_on_tensor_cores_may_be_unrolled(tools):
         "        /*0160*/                   MUFU", f"{unrolled}\n.L_x_8:\n/**/ MUFU"
     )
     (walk,) = counting.count(code).values()
-    assert str(walk.product_loop) == "5: 1 shared, 2 mma, 2 branch"
+    assert str(walk.matmul_loop) == "5: 1 shared, 2 mma, 2 branch"
 
 
-def test_what_the_table_says_is_read_again(tools):
-    _, counting = tools
-    (walk,) = counting.count(CODE).values()
-    name = "resident_forward<RotLstm, float32, 1>"
-    text = counting.table({(name, "sm_80"): walk._replace(registers=78)}, "13.0.88", "13.4.92")
-    row = counting.read_table(text)[name, "sm_80"]
-    assert (row["registers"], row["all"], row["in flight"]) == ("78", "24", "5")
-    assert counting.read_loop(row["product loop"]) == {
-        "all": 6, "shared": 1, "fma": 2, "float": 1, "branch": 1, "integer": 1,
-    }  # fmt: skip
-    assert counting.read_loop(row["loading loop"])["in flight"] == 4
-    assert counting.read_loop("") == {}
-
-
-def test_the_committed_table_is_one_that_this_code_writes(tools):
-    _, counting = tools
-    committed = counting.TABLE.read_text(encoding="utf-8")
-    rows = counting.read_table(committed)
-    assert rows
-    assert {arch for _, arch in rows} == set(counting.ARCHITECTURES)
-    assert all(counting.is_shown(name) for name, _ in rows)
-    (walk,) = counting.count(CODE).values()
-    release, disassembler = (tool.split(" ")[1] for tool in counting.tools_of(committed))
-    made = counting.table({("k", "sm_80"): walk}, release, disassembler)
-    assert committed.split("| kernel |")[0] == made.split("| kernel |")[0]
-
-
-def test_which_kernels_are_shown(tools):
-    _, counting = tools
-    shown = ["resident_forward<RotGru, float16, 4>", "cooperative_backward<RotLstm, Any<float32>>"]
-    hidden = ["probe", "resident_forward<PlainLstm, float32, 1>", "stage_forward<RotLstm, float32>"]
-    hidden.append("resident_forward<RotLstm, bfloat16, 1>")
-    assert [name for name in shown + hidden if counting.is_shown(name)] == shown
-
-
-def test_nvdisasm_is_found_beside_nvcc_or_as_a_package(tools, tmp_path, monkeypatch):
+def test_nvdisasm_is_found_next_to_nvcc_or_as_a_package(tools, tmp_path, monkeypatch):
     sass, _ = tools
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sass.sysconfig, "get_path", lambda name: str(tmp_path / "none"))

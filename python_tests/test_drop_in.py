@@ -30,7 +30,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 import rotcell
 from rotcell import RotLSTM
-from rotcell.convert import ROTATION_OFF
+from rotcell.layers.convert import ROTATION_OFF
 
 ALL_OPTIONS = [
     {
@@ -176,7 +176,7 @@ def test_the_rotation_is_exactly_off_in_every_number_type(dtype: torch.dtype) ->
     assert layer.bias_ih_l0.dtype == dtype
     x = torch.randn(5, 2, 3, dtype=dtype)
     expected, _ = lstm.double()(x.double())
-    # Two roundings of a step's result, over values below 1, for the half types.
+    # Two roundings of a step's result, over values below 1, for fp16 and bf16.
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-5}.get(dtype, 4 * torch.finfo(dtype).eps)
     assert_near(layer(x)[0], expected, tolerance)
 
@@ -283,14 +283,14 @@ def test_conversion_of_a_subclass_leaves_alone_what_it_adds() -> None:
 
 
 def test_conversion_of_our_own_lstm_keeps_its_gates() -> None:
-    lstm = rotcell.LSTM(3, 5, 2, dropout=0.25, gates="hard_sigmoid", proj_size=2).eval()
+    lstm = rotcell.LSTM(3, 5, 2, dropout=0.25, gate_activation="hard_sigmoid", proj_size=2).eval()
     layer = RotLSTM.from_lstm(lstm)
     assert layer.extra_repr() == lstm.extra_repr() + f", rotation_bias={ROTATION_OFF}"
     x = torch.randn(4, 2, 3)
     assert_near(layer(x)[0], lstm(x)[0])
 
 
-def test_conversion_takes_the_effective_weights_of_a_parametrised_lstm() -> None:
+def test_conversion_takes_the_effective_weights_of_a_parametrized_lstm() -> None:
     lstm = nn.LSTM(3, 4)
     nn.utils.parametrizations.weight_norm(lstm, "weight_hh_l0")
     x = torch.randn(5, 2, 3)
@@ -391,7 +391,7 @@ def test_what_cannot_be_converted_is_refused(
         RotLSTM.from_lstm(source())
 
 
-# The GRU. nn.GRU resets after the product, so an independent twin of the paper's GRU is needed.
+# The GRU. nn.GRU resets after the matmul, so an independent twin of the paper's GRU is needed.
 
 
 def paper_gru(x: Tensor, h: Tensor, layer: Any) -> Tensor:

@@ -81,8 +81,8 @@ def test_derivatives_with_the_angles_nearly_still(kind: Kind) -> None:
 
 def test_derivatives_of_hard_gates(kind: Kind) -> None:
     """Some gates are fully open or shut, none so near an end that a difference would cross it."""
-    functions = {"angle_gates": "hard_sigmoid"} if kind.description.rotates else {}
-    layer = kind.layer(2, 4, dtype=torch.float64, gates="hard_sigmoid", **functions)
+    functions = {"angle_activation": "hard_sigmoid"} if kind.description.rotates else {}
+    layer = kind.layer(2, 4, dtype=torch.float64, gate_activation="hard_sigmoid", **functions)
     with torch.no_grad():
         layer.bias_ih_l0[::3] = 9.0
         layer.bias_ih_l0[1::3] = -9.0

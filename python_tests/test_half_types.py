@@ -39,7 +39,7 @@ def test_layers_train_in_half_types(kind, dtype):
 @pytest.mark.parametrize("weight_dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_autocast_behaves_as_for_lstm(kind, weight_dtype, input_dtype):
-    # nn.LSTM itself is not run beside it: its bfloat16 code dies of an illegal instruction on some
+    # nn.LSTM itself is not run: its bfloat16 code dies of an illegal instruction on some
     # virtual machines. These are the types it gives where it runs.
     layer = kind.layer(4, 6, dtype=weight_dtype)
     x = torch.randn(5, 3, 4, dtype=input_dtype, requires_grad=True)

@@ -1,8 +1,12 @@
 """python -m rotcell and build_info()."""
 
+import ast
 import json
 import platform
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +14,7 @@ import torch
 import rotcell
 from rotcell.__main__ import main
 from rotcell._torch_check import check_torch
+from rotcell.cuda import paths
 from rotcell.reference import CELLS
 
 
@@ -84,7 +89,6 @@ def test_cuda_kernels_are_loaded_only_if_torch_has_cuda():
 
 
 def test_cuda_paths_are_shown_for_well_known_gpus_where_there_is_none(monkeypatch, capsys):
-    pytest.importorskip("rotcell._C")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     main(["--cuda-paths"])
     blocks = capsys.readouterr().out.split("\n\n")[1:]
@@ -93,9 +97,38 @@ def test_cuda_paths_are_shown_for_well_known_gpus_where_there_is_none(monkeypatc
         sizes, *rows = block.splitlines()
         assert sizes.split()[-5:] == ["50", "128", "256", "512", "1024"]
         assert len(rows) == 4 * len(CELLS)
-        assert all(row.split()[3] == "resident" for row in rows)
+        for name, *_, at_50_units in (row.split()[:4] for row in rows):
+            assert at_50_units == ("resident" if paths.has_cell(name) else "reference")
     on_a_t4 = {tuple(row.split()[:3]): row.split()[3:] for row in blocks[0].splitlines()[1:]}
     assert on_a_t4["rot_lstm", "float32", "forward"][1:] == ["cooperative"] * 2 + ["stepwise"] * 2
+
+
+@pytest.mark.parametrize(("option", "status"), [("--cuda-paths", 0), ("--check-gpu", 2)])
+def test_commands_for_gpus_need_no_module_for_this_python(option, status, tmp_path):
+    """The wheel has the pybind11 module for one Python only."""
+    if option == "--check-gpu" and torch.cuda.is_available():
+        pytest.skip("a GPU would be checked")
+    script = (
+        "import sys; sys.modules['rotcell._C'] = None; import rotcell.__main__;"
+        f"sys.exit(rotcell.__main__.main([{option!r}]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_python_file_of_the_package_imports_the_module_for_tests():
+    package = Path(rotcell.__file__).parent
+    for source in package.rglob("*.py"):
+        names = [
+            alias.name
+            for node in ast.walk(ast.parse(source.read_text()))
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        ]
+        assert "_C" not in names, source
 
 
 def test_unknown_option_is_refused(capsys):

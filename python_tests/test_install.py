@@ -148,7 +148,7 @@ print(loaded & {"_dynamo", "_inductor"})
 def copied_package(tmp_path):
     """A copy of the package, found first by a Python that is started in its folder."""
     tree = tmp_path / "rotcell"
-    ignored = shutil.ignore_patterns("babi", "__pycache__")
+    ignored = shutil.ignore_patterns("lab", "__pycache__")
     shutil.copytree(Path(rotcell.__file__).parent, tree, ignore=ignored)
     return tree
 
@@ -295,7 +295,7 @@ def test_the_build_asks_for_torch_only_when_none_is_installed(installed_torch, h
 @pytest.mark.usefixtures("sources")
 @pytest.mark.parametrize(("setting", "seen"), [(None, True), ("true", True), ("false", False)])
 def test_the_build_sees_the_user_site_where_python_does(monkeypatch, tmp_path, setting, seen):
-    """`pip install --user` installs there; an environment of its own does not look there."""
+    """`pip install --user` installs there; a virtual environment does not look there."""
     pytest.importorskip("setuptools")
     backend = importlib.import_module("backend")
     if setting is not None:

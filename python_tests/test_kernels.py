@@ -5,7 +5,7 @@ import os
 
 import pytest
 import torch
-from helpers import KINDS, LSTM, TOLERANCE, Kind, assert_all_near
+from helpers import KINDS, LSTM, TOLERANCE, TORCH_GRU, Kind, assert_all_near
 from kernel_cases import Case, run, variants
 
 from rotcell.reference import GATE_FUNCTIONS
@@ -20,7 +20,7 @@ FEW = [(1, 20, 200, 260), (5, 6, 200, 260), (16, 2, 140, 150)]
 PROMISED = [(32, 68, 100, 50), (32, 100, 128, 128), (64, 50, 512, 512), (1, 200, 50, 50)]
 
 FUNCTIONS = {kind: (kind.kernel, kind.reference) for kind in KINDS}
-#: The ops' arguments reverse, gate_function and angle_function, as most tests have them.
+#: The ops' arguments reverse, gate_activation and angle_activation, as most tests have them.
 SIGMOIDS = (False, 0, 0)
 CASES = [case for kind in KINDS for case in variants(kind, SMALL + LARGER + FEW)]
 
@@ -45,13 +45,22 @@ def test_results_and_gradients_match_the_reference(case, dtype):
 @pytest.mark.parametrize("functions", list(itertools.product(GATE_FUNCTIONS, repeat=2)), ids=str)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_gate_functions_match_the_reference(kind, functions, dtype):
-    case = Case(kind, 13, 4, 17, 33, packed=True, gates=functions[0], angle_gates=functions[1])
+    case = Case(
+        kind,
+        13,
+        4,
+        17,
+        33,
+        packed=True,
+        gate_activation=functions[0],
+        angle_activation=functions[1],
+    )
     check_against_reference(case, dtype)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_hard_gates_have_no_slope_beyond_their_ends(kind):
-    case = Case(kind, 4, 3, 5, 7, gates="hard_sigmoid", angle_gates="hard_sigmoid")
+    case = Case(kind, 4, 3, 5, 7, gate_activation="hard_sigmoid", angle_activation="hard_sigmoid")
     tensors, _ = case.arguments(torch.float64)
     tensors[0] *= 1e4
     results, grads = run(kind.kernel, tensors, None, *case.options)
@@ -71,7 +80,7 @@ def test_float32_keeps_its_promised_accuracy(kind, shape):
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("sizes", [(5, 300, 6, 100), (9, 80, 310, 300)], ids=["long", "large"])
-def test_products_with_x_may_be_made_piece_by_piece(kind, sizes, packed, reverse):
+def test_input_matmul_may_be_made_chunk_by_chunk(kind, sizes, packed, reverse):
     # A small batch, or weights larger than the cache, and more tokens than one piece has.
     check_against_reference(Case(kind, *sizes, packed=packed, reverse=reverse), torch.float64)
 
@@ -107,11 +116,13 @@ def test_inference_saves_nothing(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_training_saves_gates_and_memory_only(kind):
+def test_training_saves_gates_and_cell_states_only(kind):
     case = Case(kind, 3, 4, 5, 6)
     tensors, _ = case.arguments()
     saved = kind.op(*tensors, None, *SIGMOIDS, True)[1 + kind.num_states :]
-    shapes = [(12, kind.rows(6)), *[(12, 6)] * (kind.num_states - 1)]
+    # Both halves of torch's GRU candidate are saved.
+    columns = 4 * 6 if kind is TORCH_GRU else kind.rows(6)
+    shapes = [(12, columns), *[(12, 6)] * (kind.num_states - 1)]
     assert [tuple(s.shape) for s in saved] == shapes
 
 
@@ -242,7 +253,7 @@ def test_backward_twice_gives_the_same_bits(kind):
 
 @pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
 def test_tensors_as_nn_lstm_has_them_give_the_same_bits(kind, packed):
-    """Tokens [T, B, .] and states [1, B, .] of one layer and direction, and results likewise."""
+    """Tokens [T, B, .] and states [1, B, .] of one layer and direction, with results alike."""
     tensors, batch_sizes = Case(kind, 5, 4, 3, 6, packed=packed).arguments(torch.float32)
     x, *rest = tensors
     first_weight = kind.num_states
@@ -271,7 +282,7 @@ BAD_SEQUENCES = {
     "two layers of h0": ({"h0": torch.zeros(2, 3, 6)}, "h0 of one layer, got 2"),
     "packed x has 3 dimensions": (
         {"x": torch.zeros(2, 3, 5), "batch_sizes": torch.tensor([3, 3])},
-        "x with 2 dimensions beside batch_sizes",
+        "x with 2 dimensions, because batch_sizes is given",
     ),
     "x does not fill its steps": ({"x": torch.zeros(7, 5)}, "x with a multiple of 3 rows"),
     "h0 too wide": ({"h0": torch.zeros(3, 7)}, "expected h0 of shape"),
@@ -288,13 +299,15 @@ BAD_SEQUENCES = {
         {"batch_sizes": torch.tensor([3, 3, 0])},
         "batch_sizes to be positive and never increasing",
     ),
-    "batch_sizes of another sum": ({"batch_sizes": torch.tensor([3, 1])}, "sum of batch_sizes"),
+    "batch_sizes of another sum": ({"batch_sizes": torch.tensor([3, 1])}, "sum to 4, but x has 6"),
+    "batch_sizes of more rows": ({"batch_sizes": torch.tensor([3, 3, 3])}, "more than the 6 rows"),
+    "batch_sizes of more steps": ({"batch_sizes": torch.tensor([1]).expand(2**31)}, "at most 6 "),
     "batch_sizes of another batch": (
         {"batch_sizes": torch.tensor([2, 2, 2])},
         "expected h0 with 2 rows",
     ),
-    "unknown gate function": ({"gate_function": 2}, "gate_function"),
-    "unknown angle function": ({"angle_function": -1}, "angle_function"),
+    "unknown gate function": ({"gate_activation": 2}, "gate_activation"),
+    "unknown angle function": ({"angle_activation": -1}, "angle_activation"),
     "float batch_sizes": ({"batch_sizes": torch.tensor([3.0, 3.0])}, "int64 tensor"),
 }
 
@@ -305,7 +318,7 @@ def test_ops_refuse_arguments_that_do_not_fit(name):
     tensors, _ = Case(LSTM, 3, 2, 5, 6).arguments(torch.float32)
     names = ["x", "h0", "c0", "w_ih", "w_hh", "b_ih", "b_hh", "w_hr"]
     arguments = dict(zip(names, tensors, strict=True), batch_sizes=None, reverse=False)
-    arguments |= {"gate_function": 0, "angle_function": 0, "save": False}
+    arguments |= {"gate_activation": 0, "angle_activation": 0, "save": False}
     with pytest.raises(RuntimeError, match=message):
         LSTM.op(**(arguments | change))
 
@@ -326,7 +339,7 @@ def test_the_same_tensor_may_come_in_twice():
 
 
 def test_more_than_two_billion_elements_do_not_overflow():
-    kind = LSTM  # the product with x is the same code for all
+    kind = LSTM  # the input matmul is the same code for all
     tokens, inputs = 2**20 + 1, 2**11
     needed = 8 * 2**30
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -5,16 +5,19 @@ from __future__ import annotations
 import copy
 import doctest
 import importlib
+import inspect
 import io
 import itertools
 import math
 import pickle
+import threading
 import warnings
 from typing import Any
 
 import pytest
 import torch
 from helpers import (
+    KINDS,
     OPTIONS,
     SHIFTS,
     Kind,
@@ -28,6 +31,9 @@ from helpers import (
 )
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
+
+from rotcell.layers import DirectionCall
+from rotcell.layers.base import no_weights_drawn
 
 
 def check_against_steps(kind: Kind, layer: Any, x: Tensor, states: tuple[Tensor, ...]) -> None:
@@ -60,9 +66,9 @@ def test_results_and_gradients_match_the_reference(
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_hard_gates_match_the_reference(kind: Kind, dtype: torch.dtype) -> None:
-    functions = {"gates": "hard_sigmoid"}
+    functions = {"gate_activation": "hard_sigmoid"}
     if kind.description.rotates:
-        functions["angle_gates"] = "hard_sigmoid"
+        functions["angle_activation"] = "hard_sigmoid"
     layer = kind.layer(3, 7, 2, bidirectional=True, dtype=dtype, **functions)
     x = 3 * torch.randn(6, 5, 3, dtype=dtype)  # so that some gates are fully open or shut
     check_against_steps(kind, layer, x, states_for(kind, layer, 5))
@@ -71,7 +77,9 @@ def test_hard_gates_match_the_reference(kind: Kind, dtype: torch.dtype) -> None:
 def test_gate_functions_are_those_they_are_called_after(kind: Kind) -> None:
     """So that the equality above is not true for want of a choice."""
     x = torch.randn(4, 2, 3)
-    names = ["gates", "angle_gates"] if kind.description.rotates else ["gates"]
+    names = (
+        ["gate_activation", "angle_activation"] if kind.description.rotates else ["gate_activation"]
+    )
     layer = kind.layer(3, 5)
     seen = [layer(x)[0]]
     for name in names:
@@ -238,7 +246,7 @@ def test_dropout_acts_in_training_only(kind: Kind) -> None:
     assert torch.equal(layer(x)[0], plain(x)[0])
 
 
-def test_dropout_draws_anew_each_time_and_repeats_with_the_seed(kind: Kind) -> None:
+def test_dropout_draws_new_masks_each_time_and_repeats_with_the_seed(kind: Kind) -> None:
     layer = kind.layer(3, 8, 2, dropout=0.5)
     x = torch.randn(4, 2, 3)
     torch.manual_seed(1)
@@ -258,20 +266,17 @@ def test_dropout_of_everything_leaves_the_next_layer_its_biases(kind: Kind) -> N
     assert_near(layer(x)[0], upper(torch.zeros(5, 2, 4).double())[0])
 
 
-def test_dropout_keeps_the_mean_between_the_layers(
-    kind: Kind, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dropout_keeps_the_mean_between_the_layers(kind: Kind) -> None:
     """Looks at what enters the second layer: a share of 1 - p, scaled by 1 / (1 - p)."""
     layer = kind.layer(3, 50, 2, dropout=0.3)
     entered = []
-    run_direction = layer._run_direction
 
-    def spy(x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        result = run_direction(x, *args, **kwargs)
-        entered.append((x, result[0]))
+    def spy(call: DirectionCall) -> Any:
+        result = call.run()
+        entered.append((call.x, result[0]))
         return result
 
-    monkeypatch.setattr(layer, "_run_direction", spy)
+    layer.direction_runner = spy
     layer(torch.randn(20, 10, 3))
     (_, below), (above, _) = entered
     kept = above != 0
@@ -288,6 +293,35 @@ def test_dropout_without_a_second_layer_warns(kind: Kind) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         kind.layer(3, 4, 2, dropout=0.5)
+
+
+# Weights that are not drawn
+
+
+def draws_weights() -> bool:
+    before = torch.get_rng_state()
+    KINDS[0].layer(3, 4)
+    return not torch.equal(torch.get_rng_state(), before)
+
+
+def test_blocks_without_drawn_weights_nest() -> None:
+    with no_weights_drawn():
+        with no_weights_drawn():
+            assert not draws_weights()
+        assert not draws_weights()
+        with pytest.raises(KeyError), no_weights_drawn():
+            raise KeyError
+        assert not draws_weights()
+    assert draws_weights()
+
+
+def test_blocks_without_drawn_weights_concern_their_thread_only() -> None:
+    found = []
+    with no_weights_drawn():
+        thread = threading.Thread(target=lambda: found.append(draws_weights()))
+        thread.start()
+        thread.join()
+    assert found == [True]
 
 
 # Life as a module
@@ -329,8 +363,8 @@ def test_positional_arguments_stand_where_the_plain_layer_has_them(kind: Kind) -
 def test_repr_lists_what_is_not_default(kind: Kind) -> None:
     name = kind.layer.__name__
     assert repr(kind.layer(3, 4)) == f"{name}(3, 4)"
-    shown = repr(kind.layer(3, 4, 2, bidirectional=True, gates="hard_sigmoid"))
-    assert shown == f"{name}(3, 4, num_layers=2, bidirectional=True, gates=hard_sigmoid)"
+    shown = repr(kind.layer(3, 4, 2, bidirectional=True, gate_activation="hard_sigmoid"))
+    assert shown == f"{name}(3, 4, num_layers=2, bidirectional=True, gate_activation=hard_sigmoid)"
 
 
 def test_initial_values_fill_the_range_of_nn_lstm(kind: Kind) -> None:
@@ -367,7 +401,7 @@ def test_options_shift_the_rows_of_their_gate_in_the_input_biases(
 
 
 @pytest.mark.parametrize("option", SHIFTS)
-def test_reset_parameters_draws_anew(kind: Kind, option: str) -> None:
+def test_reset_parameters_draws_new_values(kind: Kind, option: str) -> None:
     gate = SHIFTS[option]
     has_gate = gate in kind.description.gates
     layer = kind.layer(3, 4, **({option: 100.0} if has_gate else {}))
@@ -393,7 +427,12 @@ def saved_and_loaded(layer: nn.Module) -> nn.Module:
 
 
 def state_dict_copy(layer: Any) -> nn.Module:
-    options = {"num_layers": 2, "bidirectional": True, "dropout": 0.5, "gates": "hard_sigmoid"}
+    options = {
+        "num_layers": 2,
+        "bidirectional": True,
+        "dropout": 0.5,
+        "gate_activation": "hard_sigmoid",
+    }
     fresh = type(layer)(3, 5, **options).eval()
     fresh.load_state_dict(layer.state_dict())
     return fresh
@@ -405,7 +444,9 @@ def state_dict_copy(layer: Any) -> nn.Module:
     ids=["deepcopy", "pickle", "torch_save", "state_dict"],
 )
 def test_copies_compute_the_same_and_are_independent(kind: Kind, duplicate: Any) -> None:
-    layer = kind.layer(3, 5, 2, dropout=0.5, bidirectional=True, gates="hard_sigmoid").eval()
+    layer = kind.layer(
+        3, 5, 2, dropout=0.5, bidirectional=True, gate_activation="hard_sigmoid"
+    ).eval()
     x = torch.randn(4, 2, 3)
     expected, _ = layer(x)
     twin = duplicate(layer)
@@ -443,7 +484,7 @@ def test_replaced_parameters_are_used(kind: Kind) -> None:
     assert torch.equal(layer(x)[0], other(x)[0])
 
 
-def test_parametrised_weights_are_computed_once_a_forward(kind: Kind) -> None:
+def test_parametrized_weights_are_computed_once_per_forward(kind: Kind) -> None:
     layer, calls = kind.layer(3, 5), []
     spectral_norm(layer, "weight_ih_l0")  # each computation is one more power iteration
     layer.parametrizations.weight_ih_l0[0].register_forward_hook(lambda *_: calls.append(1))
@@ -488,21 +529,38 @@ def test_backward_twice_gives_the_same_bits(kind: Kind) -> None:
 def test_training_lowers_the_loss(kind: Kind) -> None:
     """Remembers the first token's sign over six steps."""
     layer, head = kind.layer(1, 8), nn.Linear(8, 1)
-    optimiser = torch.optim.Adam([*layer.parameters(), *head.parameters()], lr=0.02)
+    optimizer = torch.optim.Adam([*layer.parameters(), *head.parameters()], lr=0.02)
     x = torch.randn(6, 64, 1)
     target = (x[0] > 0).float()
     losses = []
     for _ in range(60):
         loss = nn.functional.binary_cross_entropy_with_logits(head(layer(x)[0][-1]), target)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.3 * losses[0]
 
 
-@pytest.mark.parametrize("module", ["rotcell.reference", "rotcell.layers", "rotcell.cells"])
+@pytest.mark.parametrize(
+    "module",
+    ["rotcell.reference", "rotcell.layers.lstm", "rotcell.layers.gru", "rotcell.layers.cells"],
+)
 def test_docstring_examples_run(module: str) -> None:
     result = doctest.testmod(importlib.import_module(module))
     assert result.attempted > 0
     assert result.failed == 0
+
+
+@pytest.mark.parametrize("form", ["layer", "cell"])
+def test_docstrings_tell_every_argument(kind: Kind, form: str) -> None:
+    module = getattr(kind, form)
+    for documented, function in ((module, module.__init__), (module.forward, module.forward)):
+        text = inspect.getdoc(documented)
+        assert text is not None
+        assert max(map(len, text.splitlines())) <= 100
+        for argument in list(inspect.signature(function).parameters)[1:]:
+            assert f"\n    {argument}: " in text, (documented, argument)
+    assert "Returns:" in inspect.getdoc(module.forward)
+    for name, parameter in module(3, 4).named_parameters():
+        assert f"``{name.replace('_l0', '_l{k}')}``: ``[" in inspect.getdoc(module), parameter

@@ -1,4 +1,4 @@
-"""What programs written for nn.LSTM do to their layers, besides running them."""
+"""What programs written for nn.LSTM do to their layers, apart from running them."""
 
 from __future__ import annotations
 
@@ -119,11 +119,11 @@ def test_gates_are_views_by_name(kind: Kind) -> None:
     layer = kind.layer(3, 7, 2, bidirectional=True)
     for module, name in ((layer, "bias_hh_l1_reverse"), (kind.cell(3, 7), "weight_ih")):
         parameter = getattr(module, name)
-        gates = dict(module.gates_of(name))
+        gates = dict(module.named_gates(name))
         assert tuple(gates) == kind.description.gates
         assert torch.equal(torch.cat(list(gates.values())), parameter)
         for number, gate in enumerate(gates):
-            nn.init.constant_(module.gate(gate, name), number)
+            nn.init.constant_(module.gate_rows(gate, name), number)
         assert torch.equal(torch.cat(list(gates.values())), parameter)
         assert parameter.unique().tolist() == list(range(len(gates)))
 
@@ -132,7 +132,7 @@ def test_gates_are_views_by_name(kind: Kind) -> None:
 def test_the_forget_gate_is_the_one_of_nn_lstm(kind: Kind) -> None:
     layer, plain = kind.layer(3, 4), nn.LSTM(3, 4)
     with torch.no_grad():
-        layer.gate("forget", "bias_ih_l0").fill_(1)
+        layer.gate_rows("forget", "bias_ih_l0").fill_(1)
         plain.bias_ih_l0[4:8].fill_(1)  # the usual line, n // 4 to n // 2
     assert torch.equal(layer.bias_ih_l0[:16] == 1, plain.bias_ih_l0 == 1)
 
@@ -150,10 +150,10 @@ def test_gates_and_parameters_that_are_not_there(
     kind: Kind, gate: str, parameter: str, words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        kind.layer(3, 4).gate(gate, parameter)
+        kind.layer(3, 4).gate_rows(gate, parameter)
     if gate == "n":
         with pytest.raises(ValueError, match=words):
-            list(kind.layer(3, 4).gates_of(parameter))
+            list(kind.layer(3, 4).named_gates(parameter))
 
 
 # Saving
@@ -161,7 +161,7 @@ def test_gates_and_parameters_that_are_not_there(
 
 @pytest.mark.parametrize("form", ["layer", "cell"])
 def test_whole_modules_are_loaded_without_further_ado(kind: Kind, form: str) -> None:
-    module = getattr(kind, form)(3, 5, gates="hard_sigmoid")
+    module = getattr(kind, form)(3, 5, gate_activation="hard_sigmoid")
     buffer = io.BytesIO()
     torch.save(module, buffer)
     buffer.seek(0)
@@ -174,7 +174,14 @@ def test_whole_modules_are_loaded_without_further_ado(kind: Kind, form: str) -> 
 def test_layers_pickled_before_there_were_options(kind: Kind) -> None:
     layer = kind.layer(3, 4)
     state = layer.__getstate__()
-    later = {"gates", "angle_gates", "forget_bias", "mode", "_all_weights", "_flat_weights_names"}
+    later = {
+        "gate_activation",
+        "angle_activation",
+        "forget_bias",
+        "mode",
+        "_all_weights",
+        "_flat_weights_names",
+    }
     old = {key: value for key, value in state.items() if key not in later}
     loaded: Any = kind.layer.__new__(kind.layer)
     loaded.__setstate__(old | {"_weight_names": layer._all_weights})
@@ -193,8 +200,8 @@ def flops_of(module: nn.Module, x: torch.Tensor) -> int:
 
 
 @pytest.mark.parametrize("needs_grad_x", [False, True])
-def test_flops_are_those_of_the_same_products_by_hand(kind: Kind, needs_grad_x: bool) -> None:
-    """Every row of the weights meets every token, twice again on the way back."""
+def test_flops_are_those_of_the_same_matmuls_by_hand(kind: Kind, needs_grad_x: bool) -> None:
+    """Every row of the weights meets every token, and twice in the backward pass."""
     steps, batch, inputs, hidden = 5, 2, 3, 4
     x = torch.randn(steps, batch, inputs, requires_grad=needs_grad_x)
     with_x = 2 * steps * batch * kind.rows(hidden) * inputs

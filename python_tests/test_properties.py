@@ -86,7 +86,7 @@ def test_a_sequence_may_be_cut_anywhere(
 
 
 def one_direction(kind: Kind, layer: Any, number: int, suffix: str) -> Any:
-    """A layer of its own with the weights of one layer and direction."""
+    """A separate layer with the weights of one layer and direction."""
     weights = {
         name.split("_l")[0] + "_l0": p
         for name, p in layer.state_dict().items()
@@ -144,7 +144,7 @@ def test_rotation_preserves_length_pair_by_pair(size: int, batch: int, seed: int
 
 
 @given(small, small, st.integers(1, 6), seeds)
-def test_memory_keeps_its_length_when_only_rotated(
+def test_cell_state_keeps_its_length_when_only_rotated(
     hidden: int, batch: int, steps: int, seed: int
 ) -> None:
     """Forget gate open, input gate shut: whatever the angles, |c_t| = |c_0|."""

@@ -35,7 +35,7 @@ ptxas info    : Used 128 registers, used 0 barriers, 40 bytes cumulative stack s
 
 @pytest.fixture
 def report(monkeypatch):
-    monkeypatch.syspath_prepend(REPOSITORY / "build_tools")
+    monkeypatch.syspath_prepend(REPOSITORY / "verify/reports")
     return importlib.import_module("ptxas_report")
 
 
@@ -87,19 +87,7 @@ def test_the_table_has_a_row_for_each_kernel_and_a_column_for_each_architecture(
     ]
 
 
-def test_the_table_says_which_nvcc_it_is_of(report, usages):
-    assert report.release_of(report.table(usages, "13.0.88")) == "13.0.88"
-    assert report.release_of("") is None
-
-
 def test_kernels_of_the_same_name_are_not_mixed_up(report, monkeypatch):
     monkeypatch.setattr(report, "demangled", lambda symbols: dict.fromkeys(symbols, "void a(int)"))
     with pytest.raises(SystemExit, match="same readable name"):
         report.named(report.read(LOG))
-
-
-def test_the_committed_table_is_one_that_this_code_writes(report):
-    committed = (REPOSITORY / "docs/cuda-kernels.md").read_text()
-    usage = {("kernel", "sm_80"): report.Usage(1, 2, 3, 4)}
-    made = report.table(usage, report.release_of(committed))
-    assert committed.split("| kernel |")[0] == made.split("| kernel |")[0]

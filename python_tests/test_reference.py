@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import CLASSIC_GRU, GRU, LSTM, PLAIN_LSTM, Kind, assert_all_near, assert_near
+from helpers import (
+    CLASSIC_GRU,
+    GRU,
+    LSTM,
+    PLAIN_LSTM,
+    TORCH_GRU,
+    Kind,
+    assert_all_near,
+    assert_near,
+)
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -28,7 +37,7 @@ def rotation_matrix(angles: list[float], size: int) -> list[list[float]]:
     return matrix
 
 
-def product(matrix: list[list[float]], vector: list[float]) -> list[float]:
+def matmul(matrix: list[list[float]], vector: list[float]) -> list[float]:
     return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]
 
 
@@ -40,7 +49,7 @@ def keras_hard_sigmoid(x: float) -> float:
     return min(1.0, max(0.0, 0.2 * x + 0.5))
 
 
-SQUASH = {"sigmoid": sigmoid, "hard_sigmoid": keras_hard_sigmoid}
+ACTIVATIONS = {"sigmoid": sigmoid, "hard_sigmoid": keras_hard_sigmoid}
 
 
 class Paper:
@@ -51,11 +60,14 @@ class Paper:
         gates: tuple[str, ...],
         input_size: int,
         hidden_size: int,
-        squash: str = "sigmoid",
-        squash_angles: str = "sigmoid",
+        gate_activation: str = "sigmoid",
+        angle_activation: str = "sigmoid",
     ) -> None:
         self.hidden_size = hidden_size
-        self.squash, self.squash_angles = SQUASH[squash], SQUASH[squash_angles]
+        self.gate_activation, self.angle_activation = (
+            ACTIVATIONS[gate_activation],
+            ACTIVATIONS[angle_activation],
+        )
         self.rows = {g: hidden_size // 2 if g == "rot" else hidden_size for g in gates}
         self.w_h = {g: torch.randn(n, hidden_size).double() for g, n in self.rows.items()}
         self.w_x = {g: torch.randn(n, input_size).double() for g, n in self.rows.items()}
@@ -67,29 +79,40 @@ class Paper:
         parts = (self.w_x, self.w_h, self.b_x, self.b_h)
         return Weights(*(torch.cat(list(part.values())) for part in parts))
 
-    def affine(self, gate: str, memory: list[float], x: list[float]) -> list[float]:
+    def affine(self, gate: str, h: list[float], x: list[float]) -> list[float]:
         weights = torch.cat([self.w_h[gate], self.w_x[gate]], dim=1).tolist()
         biases = (self.b_h[gate] + self.b_x[gate]).tolist()
-        return [a + b for a, b in zip(product(weights, memory + x), biases, strict=True)]
+        return [a + b for a, b in zip(matmul(weights, h + x), biases, strict=True)]
 
     def rotated(self, d: list[float], h: list[float], x: list[float]) -> list[float]:
         if "rot" not in self.rows:
             return d
-        angles = [2 * math.pi * self.squash_angles(a) for a in self.affine("rot", h, x)]
-        return product(rotation_matrix(angles, self.hidden_size), d)
+        angles = [2 * math.pi * self.angle_activation(a) for a in self.affine("rot", h, x)]
+        return matmul(rotation_matrix(angles, self.hidden_size), d)
 
     def lstm(self, x: list[float], h: list[float], c: list[float]) -> list[list[float]]:
-        f, i, o = ([self.squash(a) for a in self.affine(gate, h, x)] for gate in "fio")
+        f, i, o = ([self.gate_activation(a) for a in self.affine(gate, h, x)] for gate in "fio")
         g = [math.tanh(a) for a in self.affine("g", h, x)]
         d = [f[k] * c[k] + i[k] * g[k] for k in range(self.hidden_size)]
         c = self.rotated(d, h, x)
         return [[o[k] * math.tanh(c[k]) for k in range(self.hidden_size)], c]
 
     def gru(self, x: list[float], h: list[float]) -> list[list[float]]:
-        z = [self.squash(a) for a in self.affine("z", h, x)]
-        d = [hk * self.squash(a) for hk, a in zip(h, self.affine("r", h, x), strict=True)]
+        z = [self.gate_activation(a) for a in self.affine("z", h, x)]
+        d = [hk * self.gate_activation(a) for hk, a in zip(h, self.affine("r", h, x), strict=True)]
         candidate = [math.tanh(a) for a in self.affine("n", self.rotated(d, h, x), x)]
         return [[(1 - z[k]) * h[k] + z[k] * candidate[k] for k in range(self.hidden_size)]]
+
+    def torch_gru(self, x: list[float], h: list[float]) -> list[list[float]]:
+        """As torch's documentation of nn.GRU has it."""
+        r, z = ([self.gate_activation(a) for a in self.affine(gate, h, x)] for gate in "rz")
+        of_x = matmul(self.w_x["n"].tolist(), x)
+        of_h = matmul(self.w_h["n"].tolist(), h)
+        b_x, b_h = self.b_x["n"].tolist(), self.b_h["n"].tolist()
+        n = [
+            math.tanh(of_x[k] + b_x[k] + r[k] * (of_h[k] + b_h[k])) for k in range(self.hidden_size)
+        ]
+        return [[(1 - z[k]) * n[k] + z[k] * h[k] for k in range(self.hidden_size)]]
 
 
 #: The gates of each cell, in the documented order, and the equations they follow.
@@ -98,6 +121,7 @@ WRITTEN = {
     GRU: (("r", "z", "n", "rot"), Paper.gru),
     PLAIN_LSTM: (("i", "f", "g", "o"), Paper.lstm),
     CLASSIC_GRU: (("r", "z", "n"), Paper.gru),
+    TORCH_GRU: (("r", "z", "n"), Paper.torch_gru),
 }
 
 
@@ -105,7 +129,7 @@ def test_gate_order_is_the_documented_one(kind: Kind) -> None:
     assert kind.description.gates == WRITTEN[kind][0]
 
 
-@pytest.mark.parametrize("functions", list(itertools.product(SQUASH, repeat=2)), ids=str)
+@pytest.mark.parametrize("functions", list(itertools.product(ACTIVATIONS, repeat=2)), ids=str)
 @pytest.mark.parametrize("hidden_size", [1, 2, 3, 6, 7])
 def test_steps_follow_the_papers_equations(
     kind: Kind, hidden_size: int, functions: tuple[str, str]
@@ -180,7 +204,7 @@ def test_gates_are_found_by_short_and_long_name(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 8])
-def test_rotate_is_the_product_with_the_block_diagonal_matrix(size: int) -> None:
+def test_rotate_is_the_matmul_with_the_block_diagonal_matrix(size: int) -> None:
     d, u = torch.randn(3, size).double(), 7 * torch.rand(3, size // 2).double()
     matrices = torch.tensor([rotation_matrix(row, size) for row in u.tolist()], dtype=torch.float64)
     expected = torch.einsum("bij,bj->bi", matrices, d)

@@ -18,6 +18,7 @@ from helpers import (
     CLASSIC_GRU,
     KINDS,
     PLAIN_LSTM,
+    TORCH_GRU,
     Kind,
     assert_all_near,
     assert_near,
@@ -32,15 +33,15 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 import rotcell
 from rotcell import ops
-from rotcell.reference import UNCHANGED, StateChanges
+from rotcell.reference import NO_HOOKS, StateHooks
 
 WITH_MEMORY = tuple(kind for kind in KINDS if kind.num_states == 2)
 
-#: What may happen, by letters: resets, dropout, zoneout of h and of c, zoneout by shares.
+#: What may happen, by letters: resets, dropout, zoneout of h and of c, zoneout by probabilities.
 HAPPENINGS = ["r", "d", "h", "c", "s", "rdhc", "rdsc"]
 
 
-def draw(case: Case, tokens: int, letters: str, dtype: torch.dtype = torch.float64) -> StateChanges:
+def draw(case: Case, tokens: int, letters: str, dtype: torch.dtype = torch.float64) -> StateHooks:
     """Random changes; those that the case cannot have are left out."""
     torch.manual_seed(3)
     width = case.outputs or case.hidden
@@ -54,7 +55,7 @@ def draw(case: Case, tokens: int, letters: str, dtype: torch.dtype = torch.float
         zoneout_h = torch.rand(1, width).to(dtype)
     if "c" in letters and not case.outputs and case.kind.num_states == 2:
         zoneout_c = (torch.rand(tokens, case.hidden) < 0.4).to(dtype)
-    return StateChanges(resets, dropout, zoneout_h, zoneout_c)
+    return StateHooks(resets, dropout, zoneout_h, zoneout_c)
 
 
 def cases() -> Iterator[Case]:
@@ -76,11 +77,11 @@ def test_kernels_do_what_the_reference_does(case: Case) -> None:
     for letters in HAPPENINGS:
         changes = draw(case, len(tensors[0]), letters)
 
-        def kernel(*arguments: Any, changes: StateChanges = changes) -> tuple[Tensor, ...]:
+        def kernel(*arguments: Any, changes: StateHooks = changes) -> tuple[Tensor, ...]:
             given = kind._split(arguments)
             return ops.sequence(kind.description, *given, False, changes, has_cells)
 
-        def reference(*arguments: Any, changes: StateChanges = changes) -> tuple[Tensor, ...]:
+        def reference(*arguments: Any, changes: StateHooks = changes) -> tuple[Tensor, ...]:
             return kind.description.sequence(*kind._split(arguments), changes, has_cells)
 
         found, grads = run(kernel, tensors, batch_sizes, *case.options)
@@ -119,8 +120,8 @@ def test_threads_that_share_units_agree(kind: Kind, threads: int) -> None:
 
 
 def extras(kind: Kind, changes: dict[str, Any], return_cells: bool = False) -> list[Any]:
-    """What the extended overload takes besides, changes by name."""
-    found = [changes.get(name) for name in StateChanges._fields[: 2 + kind.num_states]]
+    """Further arguments of the extended overload, hooks by name."""
+    found = [changes.get(name) for name in StateHooks._fields[: 2 + kind.num_states]]
     return [*found, return_cells] if kind in WITH_MEMORY else found
 
 
@@ -201,7 +202,7 @@ def test_every_episode_is_as_if_it_were_alone(
     grads = [gradients(results, inputs, weights) for results in (found, wanted)]
     assert_all_near([*found, *grads[0]], [*wanted, *grads[1]])
     if not layer.bidirectional:
-        # Of the row that begins anew at once the initial state is not read.
+        # The initial state of a row that is reset at its first step is not read.
         for grad in grads[0][: kind.num_states]:
             assert not grad[:, 1].any()
             assert grad[:, 0].any()
@@ -230,8 +231,8 @@ def test_unbatched_resets(kind: Kind) -> None:
         (torch.zeros(2, 5).bool(), RuntimeError, r"resets must have shape \(5, 2\)"),
         (torch.zeros(5, 2, 1).bool(), RuntimeError, r"resets must have shape \(5, 2\)"),
         (torch.zeros(5, 2, device="meta").bool(), RuntimeError, "resets are on meta"),
-        ([[False] * 2] * 5, TypeError, "resets must be a tensor as the input is, got list"),
-        (pack([torch.zeros(5).bool()] * 2), TypeError, "resets must be a tensor"),
+        ([[False] * 2] * 5, TypeError, "resets must be a Tensor, as the input is, got list"),
+        (pack([torch.zeros(5).bool()] * 2), TypeError, "resets must be a Tensor"),
     ],
 )
 def test_resets_that_do_not_fit(kind: Kind, resets: Any, error: type, text: str) -> None:
@@ -241,7 +242,7 @@ def test_resets_that_do_not_fit(kind: Kind, resets: Any, error: type, text: str)
 
 def test_resets_of_packed_input_must_be_packed_alike(kind: Kind) -> None:
     layer, x = kind.layer(3, 4), pack([torch.randn(n, 3) for n in (2, 5)])
-    with pytest.raises(TypeError, match="resets must be a PackedSequence as the input is"):
+    with pytest.raises(TypeError, match="resets must be a PackedSequence, as the input is"):
         layer(x, resets=torch.zeros(7).bool())
     for lengths in ((3, 4), (5, 2)):  # other sizes; the same sizes in another order
         resets = pack([torch.zeros(n).bool() for n in lengths])
@@ -249,7 +250,7 @@ def test_resets_of_packed_input_must_be_packed_alike(kind: Kind) -> None:
             layer(x, resets=resets)
 
 
-# The memory of every step
+# The cell states of every step
 
 
 @pytest.mark.parametrize("kind", WITH_MEMORY, ids=str)
@@ -258,7 +259,7 @@ def test_resets_of_packed_input_must_be_packed_alike(kind: Kind) -> None:
     [{}, {"batch_first": True, "num_layers": 2}, {"proj_size": 2}],
     ids=["default", "batch_first", "projection"],
 )
-def test_cells_are_the_memory_of_every_prefix(kind: Kind, options: dict[str, Any]) -> None:
+def test_cells_are_the_cell_state_of_every_prefix(kind: Kind, options: dict[str, Any]) -> None:
     layer = kind.layer(3, 5, dtype=torch.float64, **options)
     x = torch.randn(4, 2, 3, dtype=torch.float64)
     time_first = x.transpose(0, 1) if layer.batch_first else x
@@ -295,7 +296,7 @@ def test_cells_of_both_directions_packed(kind: Kind) -> None:
         assert_near(alone[0, 4:], c_n[1])
 
 
-def test_only_layers_with_a_memory_return_it(kind: Kind) -> None:
+def test_only_layers_with_a_cell_state_return_it(kind: Kind) -> None:
     if kind not in WITH_MEMORY:
         with pytest.raises(TypeError, match="return_cells"):
             kind.layer(3, 4)(torch.randn(2, 1, 3), return_cells=True)
@@ -330,7 +331,7 @@ def test_recurrent_dropout_of_a_gru_leaves_what_it_carries_on() -> None:
     torch.manual_seed(6)
     mask = F.dropout(x.new_ones(3, 6), 0.5)
     h, outs = x.new_zeros(3, 6), []
-    parts = [layer.gate(g, "weight_hh_l0") for g in "rzn"]
+    parts = [layer.gate_rows(g, "weight_hh_l0") for g in "rzn"]
     for x_t in x:
         from_x = F.linear(x_t, layer.weight_ih_l0, layer.bias_ih_l0 + layer.bias_hh_l0).chunk(3, 1)
         seen = h * mask
@@ -392,7 +393,7 @@ def test_zoneout_keeps_units_as_they_were_in_training(kind: Kind) -> None:
         ({"recurrent_dropout": True}, "recurrent_dropout must be a probability"),
         ({"zoneout": -0.1}, "zoneout must be a probability between 0 and 1, got -0.1"),
         ({"zoneout": "0.1"}, "zoneout must be a probability"),
-        ({"zoneout": (0.1, 0.2, 0.3)}, "zoneout must be a probability, or"),
+        ({"zoneout": (0.1, 0.2, 0.3)}, "zoneout must be a float"),
         ({"zoneout": (0.1, 2)}, "zoneout"),
     ],
 )
@@ -403,7 +404,7 @@ def test_options_that_are_no_probability(kind: Kind, options: dict[str, Any], te
 
 @pytest.mark.parametrize("kind", WITH_MEMORY, ids=str)
 def test_there_is_no_zoneout_of_a_projection(kind: Kind) -> None:
-    with pytest.raises(ValueError, match=r"zoneout=0.1 with proj_size=2"):
+    with pytest.raises(ValueError, match=r"zoneout must be 0 with proj_size=2.*got 0.1"):
         kind.layer(3, 4, proj_size=2, zoneout=0.1)
 
 
@@ -492,7 +493,7 @@ def test_half_types(kind: Kind, dtype: torch.dtype) -> None:
     exact, batch_sizes = case.arguments()
     rounded = [None if t is None else t.to(dtype) for t in exact]
     changes = draw(case, len(exact[0]), "rdhc", dtype)
-    wide = StateChanges(*(t if t is None or t.dtype == torch.bool else t.double() for t in changes))
+    wide = StateHooks(*(t if t is None or t.dtype == torch.bool else t.double() for t in changes))
     has_cells = kind in WITH_MEMORY
     found = run(
         lambda *a: ops.sequence(kind.description, *kind._split(a), False, changes, has_cells),
@@ -604,7 +605,7 @@ def test_from_lstm_takes_the_options_along() -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_trace_shows_what_was_done(kind: Kind, packed: bool) -> None:
-    """Its rotated memory gives, by the cell's equations, the memory and output that it shows."""
+    """Its rotated state gives, by the cell's equations, the state and output that it shows."""
     layer = kind.layer(3, 4, recurrent_dropout=0.5, zoneout=0.3, dtype=torch.float64)
     x: Any = torch.randn(4, 2, 3, dtype=torch.float64)
     if packed:
@@ -626,13 +627,18 @@ def test_a_trace_shows_what_was_done(kind: Kind, packed: bool) -> None:
         assert_near(tokens[~stays], fresh[~stays])
     else:
         rows = torch.cat([mask[:n] for n in x.batch_sizes]) if packed else mask.repeat(4, 1)
-        w = layer.gate("n", "weight_hh_l0")
+        w = layer.gate_rows("n", "weight_hh_l0")
         x_tokens = x.data if packed else x.flatten(0, 1)
-        from_x = F.linear(x_tokens, layer.gate("n", "weight_ih_l0"))
-        bias = layer.gate("n", "bias_ih_l0") + layer.gate("n", "bias_hh_l0")
-        assert_near(direction.flat("n"), torch.tanh(from_x + bias + after @ w.T))
+        b_x, b_h = (layer.gate_rows("n", name) for name in ("bias_ih_l0", "bias_hh_l0"))
+        from_x = F.linear(x_tokens, layer.gate_rows("n", "weight_ih_l0"), b_x)
+        if kind is TORCH_GRU:  # resets after the matmul
+            r = direction.flat("r")
+            from_h = r * F.linear(after / r, w, b_h)
+        else:
+            from_h = F.linear(after, w, b_h)
+        assert_near(direction.flat("n"), torch.tanh(from_x + from_h))
         assert not direction.flat("before_rotation")[rows == 0].any()
 
 
 def test_nothing_happens_by_default() -> None:
-    assert all(change is None for change in UNCHANGED)
+    assert all(change is None for change in NO_HOOKS)

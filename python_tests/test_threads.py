@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -50,6 +51,41 @@ def test_the_number_of_threads_changes_no_more_than_rounding(two_threads, layer_
     two = train(layer, x)
     torch.set_num_threads(1)
     assert_all_near(train(layer, x), two, tolerance=1e-5)
+
+
+# One set of weight gradients per range of rows is summed up: how many ranges there are must follow
+# from torch's number of threads, not from the processors that happen to be there.
+DIGESTS = """
+import hashlib, torch
+from helpers import KINDS
+torch.set_num_threads(2)
+for kind in KINDS:
+    for batch, steps, inputs, hidden in [(32, 25, 20, 33), (64, 40, 8, 21), (17, 60, 16, 40)]:
+        torch.manual_seed(0)
+        layer, x = kind.layer(inputs, hidden), torch.randn(steps, batch, inputs)
+        layer(x)[0].square().sum().backward()
+        grads = b"".join(p.grad.numpy().tobytes() for p in layer.parameters())
+        print(kind, batch, hidden, hashlib.sha256(grads).hexdigest())
+"""
+
+
+def test_the_affinity_mask_changes_no_bit():
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < 2:
+        pytest.skip("needs two processors")
+
+    def digests(processors):
+        return subprocess.run(
+            [sys.executable, "-c", DIGESTS],
+            cwd=Path(__file__).parent,
+            check=True,
+            timeout=300,
+            capture_output=True,
+            text=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, processors),
+        ).stdout
+
+    assert digests(allowed[:1]) == digests(allowed[:2])
 
 
 def test_packed_input_gives_the_same_bits_every_time(two_threads, layer_and_input):
@@ -231,7 +267,7 @@ def four_busy_processes():
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_other_programs_change_no_bit(kind, two_threads, request):
-    """Beside busy processes threads that wait for each other give way to one."""
+    """Next to busy processes, threads that wait for each other are replaced by one."""
     torch.manual_seed(0)
     layer, x = kind.layer(16, 192), torch.randn(40, 1, 16)
     expected = train(layer, x)

@@ -10,7 +10,8 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, grad, jacrev, jvp, vmap
 
 import rotcell
-from rotcell import _libraries, ops
+from rotcell import _libraries
+from rotcell.ops import availability
 from rotcell.reference import Cell
 
 
@@ -85,7 +86,7 @@ def test_the_mark_of_constants_is_torchs():
 
     mark = vars(torch.compiler.assume_constant_result(function))
     assert mark
-    for marked in (ops._has_kernels, ops._is_given_up):
+    for marked in (availability.has_kernels, availability.kernels_work):
         assert mark.items() <= vars(marked).items()
 
 
@@ -245,8 +246,8 @@ def test_the_meta_device_gives_shapes(kind):
 
 
 def test_a_device_without_kernels_is_warned_of_once(kind, monkeypatch):
-    monkeypatch.setattr(ops, "_warned_devices", set())
-    monkeypatch.setattr(ops, "_has_kernels", lambda device: False)
+    monkeypatch.setattr(availability, "_warned_devices", set())
+    monkeypatch.setattr(availability, "has_kernels", lambda device: False)
     layer = kind.layer(3, 5, device="meta")
     x = torch.randn(4, 2, 3, device="meta")
     with pytest.warns(UserWarning, match="no kernels for device 'meta'"):
@@ -260,19 +261,19 @@ def test_a_device_without_kernels_is_warned_of_once(kind, monkeypatch):
 def test_gpus_have_kernels_one_by_one(monkeypatch):
     """A build may have code for one GPU of a machine and not for the next."""
     first, second = torch.device("cuda", 0), torch.device("cuda", 1)
-    monkeypatch.setattr(ops, "_gpu_has_kernels", ops._gpu_has_kernels.__wrapped__)
+    monkeypatch.setattr(availability, "_gpu_has_kernels", availability._gpu_has_kernels.__wrapped__)
     monkeypatch.setattr(_libraries, "has_cuda", lambda: True)
     monkeypatch.setattr(_libraries, "cuda_has_code", lambda index: index == 1)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert [ops._has_kernels(d) for d in (first, second)] == [False, True]
+    assert [availability.has_kernels(d) for d in (first, second)] == [False, True]
     monkeypatch.setattr(_libraries, "has_cuda", lambda: False)
-    assert not ops._has_kernels(second)
-    assert not ops._has_kernels(torch.device("xpu", 0))
-    assert ops._has_kernels(torch.device("cpu"))
+    assert not availability.has_kernels(second)
+    assert not availability.has_kernels(torch.device("xpu", 0))
+    assert availability.has_kernels(torch.device("cpu"))
 
-    monkeypatch.setattr(ops, "_warned_devices", set())
+    monkeypatch.setattr(availability, "_warned_devices", set())
     with warnings.catch_warnings(record=True) as record:
         warnings.simplefilter("always")
         for device in (first, second, first):
-            ops._warn_of_missing_kernels(device)
+            availability._warn_of_missing_kernels(device)
     assert [str(r.message).split("'")[1] for r in record] == ["cuda:0", "cuda:1"]

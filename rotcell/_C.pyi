@@ -4,7 +4,6 @@ It is built for one Python. With another, importing it fails and all else works.
 """
 
 from enum import Enum
-from typing import Any
 
 def instruction_set() -> str:
     """The name of the instruction set in use: "generic", "avx2" or "avx512"."""
@@ -46,35 +45,4 @@ class Contention:
         """Begin another pause as long as the last."""
 
     def learn(self, worked: float, slept: float, now: float) -> None:
-        """Tell how long threads worked together, and how long they slept, added up."""
-
-def cuda_plan(
-    cell: str,
-    pass_name: str,
-    hidden: int,
-    batch: int,
-    steps: int,
-    dtype: str,
-    device: str | dict[str, int],
-    projection: bool = False,
-    path: str | None = None,
-) -> dict[str, Any] | None:
-    """The path a sequence takes on a GPU, and its launch. A pure function: it needs no GPU.
-
-    Args:
-        cell: "rot_lstm" or another name of `rotcell.reference.CELLS`.
-        pass_name: "forward" or "backward".
-        hidden: number of units.
-        batch: rows of the batch.
-        steps: length of the longest sequence.
-        dtype: "float32", "float64", "float16" or "bfloat16".
-        device: a name from `known_cuda_devices` or a dict like its values.
-        projection: whether the output is projected.
-        path: how this path would run, instead of the one expected to be the fastest.
-
-    Returns:
-        None if the given path cannot run there.
-    """
-
-def known_cuda_devices() -> dict[str, dict[str, int]]:
-    """Properties of some GPUs, by name."""
+        """Return how long threads worked together, and how long they slept, in total."""

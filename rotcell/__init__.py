@@ -1,4 +1,4 @@
-"""Rotating-memory recurrent layers for PyTorch, with fused kernels.
+"""Recurrent layers with a rotating state for PyTorch, with fused kernels.
 
 >>> import torch
 >>> from rotcell import RotLSTM
@@ -14,17 +14,37 @@ from ._torch_check import check_torch
 
 __version__ = check_torch()["version"]
 
-from . import cuda_graphs, reference, self_check
-from .cells import ClassicGRUCell, LSTMCell, RotGRUCell, RotLSTMCell
+from . import cuda, reference
+from .cuda import paths as _cuda_paths
+from .cuda import self_check as _self_check
 from .info import build_info
-from .layers import LSTM, ClassicGRU, RotGRU, RotLSTM
+from .layers import (
+    EURNN,
+    GORU,
+    GRU,
+    LSTM,
+    RUM,
+    ClassicGRU,
+    ClassicGRUCell,
+    GRUCell,
+    LSTMCell,
+    RotGRU,
+    RotGRUCell,
+    RotLSTM,
+    RotLSTMCell,
+)
 from .ops import use_reference
 from .tracing import trace
 
 __all__ = [
+    "EURNN",
+    "GORU",
+    "GRU",
     "LSTM",
+    "RUM",
     "ClassicGRU",
     "ClassicGRUCell",
+    "GRUCell",
     "LSTMCell",
     "RotGRU",
     "RotGRUCell",
@@ -32,17 +52,30 @@ __all__ = [
     "RotLSTMCell",
     "__version__",
     "build_info",
-    "cuda_graphs",
+    "cuda",
     "reference",
-    "self_check",
     "trace",
     "use_reference",
 ]
 
-# So that torch.load reads whole models that have them.
+# torch.load(weights_only=True) then reads whole models that contain them.
 torch.serialization.add_safe_globals(
-    [LSTM, ClassicGRU, ClassicGRUCell, LSTMCell, RotGRU, RotGRUCell, RotLSTM, RotLSTMCell]
+    [
+        EURNN,
+        GORU,
+        GRU,
+        LSTM,
+        RUM,
+        ClassicGRU,
+        ClassicGRUCell,
+        GRUCell,
+        LSTMCell,
+        RotGRU,
+        RotGRUCell,
+        RotLSTM,
+        RotLSTMCell,
+    ]
 )
 
-self_check.set_up()
-cuda_graphs.set_up()
+_cuda_paths.set_up()
+_self_check.set_up()

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from ._closed_pipe import quiet_on_closed_pipe
-from .cuda_paths import describe_cuda_paths
-from .gpu_check import command as gpu_check
+from .cuda import paths
+from .cuda.gpu_check import command as gpu_check
 from .info import build_info, describe
 
 
@@ -22,26 +22,26 @@ def main(arguments: list[str] | None = None) -> int:
     what.add_argument(
         "--cuda-paths",
         action="store_true",
-        help="say which kernels run for which sizes, on the GPUs of this machine or, without any, "
+        help="show which kernels run for which sizes, on the GPUs of this machine or, without any, "
         "on well-known ones",
     )
     what.add_argument(
         "--check-gpu",
         action="store_true",
-        help="compare every kernel with the reference on the GPU of this machine, time it beside "
+        help="compare every kernel with the reference on the GPU of this machine, time it against "
         "cuDNN, and write what was found to a file to send us; exit status 1 if something is "
-        "wrong, 2 if there is nothing to check",
+        "wrong, 2 if there is nothing to check, 130 after Ctrl-C",
     )
     parser.add_argument(
         "--output",
         type=Path,
         metavar="FILE",
-        help=f"of --check-gpu (default: {gpu_check.DEFAULT_OUTPUT})",
+        help=f"file that --check-gpu writes (default: {gpu_check.DEFAULT_OUTPUT})",
     )
     parser.add_argument(
         "--seconds",
         type=float,
-        help="that --check-gpu may take: results first, then timings as far as there is time "
+        help="time limit of --check-gpu: results first, then timings as time permits "
         f"(default: {gpu_check.DEFAULT_SECONDS:g})",
     )
     options = parser.parse_args(arguments)
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
             options.output or gpu_check.DEFAULT_OUTPUT, options.seconds or gpu_check.DEFAULT_SECONDS
         )
     if options.cuda_paths:
-        print(describe_cuda_paths())
+        print(paths.describe())
     else:
         print(json.dumps(build_info(), indent=2) if options.json else describe())
     return 0

@@ -13,7 +13,7 @@ _P = ParamSpec("_P")
 
 
 def quiet_on_closed_pipe(command: Callable[_P, int]) -> Callable[_P, int]:
-    """End without a word when nobody reads the output, with the status of a death by SIGPIPE."""
+    """Exit silently when nobody reads the output, with the status of a death by SIGPIPE."""
 
     @functools.wraps(command)
     def quiet(*args: _P.args, **kwargs: _P.kwargs) -> int:

@@ -1,60 +1,34 @@
-"""Loads the compiled libraries, which register the ops, and calls what they offer besides."""
+"""Loads the compiled libraries, which register the ops, and wraps their C functions."""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import warnings
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from . import _torch_check
 
 CUDA_LIBRARY = "librotcell_cuda.so"
-#: As librotcell_cuda.so numbers them.
+#: As the libraries number them.
 CUDA_PATHS = ("stepwise", "resident", "cooperative", "cluster")
-CUDA_OPTIONS = ("", "projection", "change of the state")
+#: What only the stepwise path does; "" for what all paths do.
+CUDA_OPTIONS = ("", "projection", "state hooks")
 CUDA_PASSES = ("forward", "backward")
 CUDA_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-#: In the order in which it tells them.
-CUDA_PROPERTIES = (
-    "compute_capability",
-    "multiprocessors",
-    "shared_bytes_per_block",
-    "shared_bytes_per_multiprocessor",
-    "threads_per_multiprocessor",
-    "cooperative_launch",
-    "largest_cluster",
-)
 
 
-class CudaPathUse(ctypes.Structure):
-    """A path for one cell, pass and number type on one device, and the call it is used for.
-
-    As RotcellPathUse in csrc/ops/cuda/c_functions.h.
-    """
+class CudaRequest(ctypes.Structure):
+    """A call whose plan is asked for: RotcellRequest in csrc/cuda/runtime/plan_functions.h."""
 
     _fields_ = (
-        *((name, ctypes.c_int) for name in ("device", "cell", "pass_number", "number")),
-        *((name, ctypes.c_int) for name in ("path", "option")),
+        *((name, ctypes.c_int) for name in ("path", "cell", "pass_number", "number")),
+        ("projection", ctypes.c_int),
         *((name, ctypes.c_int64) for name in ("hidden", "batch", "steps")),
     )
 
-
-#: Takes the use of a path, returns None or the text of an error.
-CudaCheck = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(CudaPathUse))
-#: What torch's products depend on besides their operands, as a number.
-CudaProductSettings = ctypes.CFUNCTYPE(ctypes.c_int64)
-#: Takes the use of the stepwise path, and a function to call with an argument, which returns None
-#: or what went wrong; returns None or the text of an error.
-CudaCapture = ctypes.CFUNCTYPE(
-    ctypes.c_void_p,
-    ctypes.POINTER(CudaPathUse),
-    ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p),
-    ctypes.c_void_p,
-)
-CUDA_GRAPH_STATISTICS = ("graphs", "bytes", "captured", "sequences")
 
 _cpu: ctypes.CDLL | None = None
 _cuda: ctypes.CDLL | None = None
@@ -152,11 +126,50 @@ def cuda_has_code(index: int) -> bool:
 
 
 def cuda_device(index: int) -> dict[str, int]:
-    """Properties of a GPU of this machine, as ``_C.cuda_plan`` takes them."""
-    values = (ctypes.c_int64 * len(CUDA_PROPERTIES))()
+    """Properties of a GPU of this machine, as `cuda_plan` takes them."""
+    names = _names("rotcell_cuda_property_names")
+    values = (ctypes.c_int64 * len(names))()
     if _loaded_cuda().rotcell_cuda_device(index, values) != 0:
         raise ValueError(f"there is no GPU of index {index} that rotcell can use")
-    return dict(zip(CUDA_PROPERTIES, values, strict=True))
+    return dict(zip(names, values, strict=True))
+
+
+def known_cuda_devices() -> dict[str, dict[str, int]]:
+    """Properties of well-known GPUs, by name."""
+    names = _names("rotcell_cuda_property_names")
+    function = _loaded_cpu().rotcell_cuda_known_device
+    function.restype = ctypes.c_char_p
+    devices: dict[str, dict[str, int]] = {}
+    values = (ctypes.c_int64 * len(names))()
+    while (name := function(len(devices), values)) is not None:
+        devices[name.decode()] = dict(zip(names, values, strict=True))
+    return devices
+
+
+def cuda_has_cell(cell: int) -> bool:
+    """Whether the GPU kernels have the cell of this number in the list."""
+    return bool(_loaded_cpu().rotcell_cuda_has_cell(cell))
+
+
+def cuda_plan(request: CudaRequest, device: dict[str, int]) -> dict[str, int] | None:
+    """How a GPU runs a call; None if the requested path cannot."""
+    properties = _names("rotcell_cuda_property_names")
+    if missing := [name for name in properties if name not in device]:
+        raise ValueError(f"device must have all properties; {missing[0]} is missing")
+    fields = _names("rotcell_cuda_plan_fields")
+    values = (ctypes.c_int64 * len(fields))()
+    given = (ctypes.c_int64 * len(properties))(*(device[name] for name in properties))
+    if _loaded_cpu().rotcell_cuda_plan(ctypes.byref(request), given, values) != 0:
+        return None
+    return dict(zip(fields, values, strict=True))
+
+
+@functools.cache
+def _names(function_name: str) -> tuple[str, ...]:
+    """The names that a function of the CPU library returns, with commas between them."""
+    function = getattr(_loaded_cpu(), function_name)
+    function.restype = ctypes.c_char_p
+    return tuple(function().decode().split(","))
 
 
 def _path_number(path: str | None) -> int:
@@ -180,36 +193,20 @@ def allow_cuda_path(path: str, allowed: bool) -> None:
     _loaded_cuda().rotcell_cuda_allow_path(_path_number(path), int(allowed))
 
 
-def switch_off_cuda_path(use: CudaPathUse) -> None:
-    """Take this path no more in this process."""
-    if _loaded_cuda().rotcell_cuda_switch_off(ctypes.byref(use)) != 0:
-        raise ValueError("there is no such cell, pass, type or path")
+def switch_off_cuda(index: int, cell: int, dtype: torch.dtype, what: str) -> None:
+    """Never again take a path, or run an option, for this device, cell and dtype."""
+    switches = (*CUDA_PATHS, *CUDA_OPTIONS[1:])
+    number = CUDA_TYPES.index(dtype)
+    if _loaded_cuda().rotcell_cuda_switch_off(index, cell, number, switches.index(what)) != 0:
+        raise ValueError(f"there is no cell of number {cell}")
 
 
-def set_cuda_check(check: Any) -> None:
-    """Call this `CudaCheck` before a path is used for the first time; None: nothing."""
-    library = _loaded_cuda()
-    library.rotcell_cuda_set_check.restype = None
-    library.rotcell_cuda_set_check(check if check is not None else ctypes.c_void_p(None))
+def cuda_can_run(index: int, cell: int, dtype: torch.dtype, projection: bool, hooks: bool) -> bool:
+    """Whether a path is left for such calls."""
+    number = CUDA_TYPES.index(dtype)
+    return bool(_loaded_cuda().rotcell_cuda_can_run(index, cell, number, projection, hooks))
 
 
-def forget_cuda_checks() -> None:
-    """For tests: as if no path had been used."""
-    _loaded_cuda().rotcell_cuda_forget_checks()
-
-
-def set_cuda_graphs(settings: Any, capture: Any) -> None:
-    """Make CUDA graphs by these, `CudaProductSettings` and `CudaCapture`; None, both: no graphs."""
-    library = _loaded_cuda()
-    library.rotcell_cuda_set_graphs.restype = None
-    none = ctypes.c_void_p(None)
-    library.rotcell_cuda_set_graphs(*(none if f is None else f for f in (settings, capture)))
-
-
-def cuda_graph_statistics() -> dict[str, int]:
-    """As `CUDA_GRAPH_STATISTICS` names them."""
-    values = (ctypes.c_int64 * len(CUDA_GRAPH_STATISTICS))()
-    library = _loaded_cuda()
-    library.rotcell_cuda_graph_statistics.restype = None
-    library.rotcell_cuda_graph_statistics(values)
-    return dict(zip(CUDA_GRAPH_STATISTICS, values, strict=True))
+def switch_on_all_cuda() -> None:
+    """For tests: undo every `switch_off_cuda`."""
+    _loaded_cuda().rotcell_cuda_switch_on_all()

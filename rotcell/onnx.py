@@ -1,4 +1,4 @@
-"""Export to ONNX: what `torch.onnx.export` must be told of the ops of this package.
+"""Export to ONNX: the translations of this package's ops for `torch.onnx.export`.
 
 ::
 
@@ -8,22 +8,25 @@
         model, args, dynamo=True, custom_translation_table=rotcell.onnx.translations()
     )
 
-Each op becomes a Scan over the timesteps, whose body is one step of the cell's reference code,
-exported too: standard ops of any opset that torch exports to (18 and later). Number of steps and
-batch may be dynamic. An export needs onnx and onnxscript: ``pip install rotcell[onnx]``.
+Each op becomes a Scan over the timesteps. Its body is one step of the cell's reference code, which
+is exported as well: standard ops of any opset that torch exports to (18 and later). Number of steps
+and batch may be dynamic. An export needs onnx and onnxscript: ``pip install
+'.[onnx]'`` in a clone.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from .ops import OVERLOADS
+from .ops.cell_ops import OVERLOADS
+from .ops.private_torch import schema_of
 from .reference import CELLS, GATE_FUNCTIONS, Cell, Gates
 
 __all__ = ["translations"]
@@ -32,9 +35,9 @@ _AnyTensor = TypeVar("_AnyTensor")
 
 
 def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """The translations of our ops, to be given to `torch.onnx.export`.
+    """The translations of this package's ops, for ``custom_translation_table``.
 
-    Packed sequences are refused: ONNX has nothing that they could become.
+    Packed sequences are refused: ONNX has no equivalent.
     """
     ops = [
         (cell, getattr(getattr(torch.ops.rotcell, cell.name), overload))
@@ -45,206 +48,268 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
 
 
 def _translation(cell: Cell, op: Any) -> Callable[..., Any]:
-    arguments = op._schema.arguments
+    arguments = schema_of(op).arguments
 
     def translate(*values: Any) -> list[Any]:
         given = dict(zip([a.name for a in arguments], values, strict=True))
-        return _scan(cell, [given.pop(f"{state}0") for state in cell.states], **given)
+        return _Translation(cell, given).results()
 
-    # The exporter tells constants from tensors by the types of the function's parameters.
+    # The exporter distinguishes constants from tensors by the annotations of the parameters.
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     constants = {"int": int, "bool": bool}
     translate.__name__ = cell.name
-    translate.__annotations__ = {a.name: constants.get(str(a.type), _AnyTensor) for a in arguments}
+    translate.__annotations__ = {a.name: constants.get(a.type, _AnyTensor) for a in arguments}
     translate.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(a.name, kind) for a in arguments]
     )
     return translate
 
 
-def _scan(
-    cell: Cell,
-    states: list[Any],
-    *,
-    x: Any,
-    w_ih: Any,
-    w_hh: Any,
-    b_ih: Any,
-    b_hh: Any,
-    w_hr: Any = None,
-    batch_sizes: Any,
-    reverse: bool,
-    gate_function: int,
-    angle_function: int,
-    save: bool,
-    resets: Any = None,
-    recurrent_dropout: Any = None,
-    zoneout_h: Any = None,
-    zoneout_c: Any = None,
-    return_cells: bool = False,
-) -> list[Any]:
-    """Translate an op: output, last states and returned cells, but not what backward needs."""
-    from onnxscript import evaluator, ir
+class _Translation:
+    """One call of an op as ONNX nodes, which are recorded as they are made."""
 
-    if batch_sizes is not None:
-        raise NotImplementedError(
-            "packed sequences cannot be exported to ONNX: give the layer padded input, and cut "
-            "its output by the lengths"
-        )
-    shares = {0: zoneout_h, 1: zoneout_c}
-    shares = {state: share for state, share in shares.items() if share is not None}
-    if recurrent_dropout is not None or any(share.shape[0] != 1 for share in shares.values()):
-        raise NotImplementedError(
-            "recurrent dropout and zoneout of training cannot be exported to ONNX: export the "
-            "layer in evaluation mode"
-        )
-    recorder: Any = evaluator.default()
-    op = recorder.opset
-    rows, output_size = w_hh.shape[0], states[0].shape[-1]
+    def __init__(self, cell: Cell, given: Mapping[str, Any]) -> None:
+        from onnxscript import evaluator
 
-    # The product with the input is one for all steps, and takes both biases along.
-    bias = None if b_ih is None else op.Add(b_ih, b_hh)
-    from_x = op.Gemm(x, w_ih, bias, transB=1)
-    # [N, rows] as [T, B, rows]; the states know B.
-    batch = op.Shape(states[0], start=0, end=1)
+        self._recorder: Any = evaluator.default()
+        self._op = self._recorder.opset
+        self._cell = cell
+        self._given = given
+        self._states = [given[f"{state}0"] for state in cell.states]
+        self._hidden_size = self._states[-1].shape[-1]
+        self._output_size = self._states[0].shape[-1]
+        self._reverse = bool(given["reverse"])
+        # Otherwise it is added to that of x.
+        all_rows = given["w_hh"].shape[0] == given["w_ih"].shape[0]
+        apart = bool(cell.recurrence.apart) or not all_rows
+        self._bias_in_step = apart and given["b_hh"] is not None
+        self._resets = given.get("resets")
+        self._return_cells = bool(given.get("return_cells", False))
+        zoneout = [given.get(f"zoneout_{state}") for state in cell.states]
+        self._zoneout = {k: share for k, share in enumerate(zoneout) if share is not None}
 
-    def by_step(tokens: Any, width: int) -> Any:
+    def results(self) -> list[Any]:
+        """Output, last states and returned cell states, but not what backward needs."""
+        self._refuse_what_onnx_cannot_express()
+        from_x = self._input_matmul()
+        scanned = [self._by_step(from_x, self._given["w_ih"].shape[0])]
+        if self._resets is not None:
+            scanned.append(self._reset_masks())
+        outputs = self._scan(self._body(), scanned)
+        last, every = outputs[: len(self._states)], outputs[len(self._states) :]
+        results = [self._as_tokens(every[0], self._output_size), *last]
+        if self._return_cells:
+            # Nothing reads the saved gates: a placeholder of their shape takes their place.
+            saves = self._given["save"]
+            gates = self._op.Identity(from_x) if saves else self._op.Constant(value_floats=[])
+            results += [gates, self._as_tokens(every[1], self._hidden_size)]
+        return results
+
+    def _refuse_what_onnx_cannot_express(self) -> None:
+        if self._given["batch_sizes"] is not None:
+            raise NotImplementedError(
+                "packed sequences cannot be exported to ONNX: give the layer padded input, and cut "
+                "its output by the lengths"
+            )
+        is_masked = self._given.get("recurrent_dropout") is not None
+        if is_masked or any(share.shape[0] != 1 for share in self._zoneout.values()):
+            raise NotImplementedError(
+                "recurrent dropout and zoneout of training cannot be exported to ONNX: export the "
+                "layer in evaluation mode"
+            )
+
+    def _input_matmul(self) -> Any:
+        """``[N, rows]``: W_ih x plus the biases, one matmul for all steps.
+
+        Where h has its own part of a gate, or feeds fewer gates, its bias is added in the step.
+        """
+        b_ih, b_hh = self._given["b_ih"], self._given["b_hh"]
+        bias = b_ih if b_ih is None or self._bias_in_step else self._op.Add(b_ih, b_hh)
+        return self._op.Gemm(self._given["x"], self._given["w_ih"], bias, transB=1)
+
+    def _by_step(self, tokens: Any, width: int) -> Any:
+        """``[N, width]`` as ``[T, B, width]``."""
+        op = self._op
+        batch = op.Shape(self._states[0], start=0, end=1)
         ends = [op.Constant(value_ints=[size]) for size in (-1, width)]
         return op.Reshape(tokens, op.Concat(ends[0], batch, ends[1], axis=0))
 
-    scanned = [by_step(from_x, rows)]
-    if resets is not None:
-        marks = by_step(resets, 1)
-        if reverse:  # the border is met one step earlier: behind the mark
-            first, second, last = (op.Constant(value_ints=[k]) for k in (0, 1, 2**63 - 1))
-            one = op.Slice(marks, first, second, first)
-            marks = op.Concat(op.Slice(marks, second, last, first), op.Xor(one, one), axis=0)
-        scanned.append(marks)
+    def _as_tokens(self, by_step: Any, width: int) -> Any:
+        """``[T, B, width]`` as ``[N, width]``."""
+        return self._op.Reshape(by_step, self._op.Constant(value_ints=[-1, width]))
 
-    functions = tuple(GATE_FUNCTIONS)
-    body = _body(
-        cell,
-        states[-1].shape[-1],
-        output_size,
-        projects=w_hr is not None,
-        resets=resets is not None,
-        zoneout=tuple(shares),
-        return_cells=return_cells,
-        gates=functions[gate_function],
-        angle_gates=functions[angle_function],
-        dtype=getattr(torch, x.dtype.name.lower()),
-        opset=op.version,
-    ).clone()
-    constant = [w_hh, *([] if w_hr is None else [w_hr]), *shares.values()]
-    for weight in reversed(constant):
-        body.inputs.pop().replace_all_uses_with(weight)
-    # What is the same at every step is computed once, before them: above all slices of weights.
-    for node in list(body):
-        if all(value in constant for value in node.inputs):
-            body.remove(node)
-            recorder.nodes.append(node)
-            for value in node.outputs:
-                value.name = None  # another Scan may have one of the same name
-                constant.append(value)
-    scan = ir.node(
-        "Scan",
-        [*states, *scanned],
-        {
-            "body": body,
-            "num_scan_inputs": len(scanned),
-            "scan_input_directions": [int(reverse)] * len(scanned),
-            "scan_output_directions": [int(reverse)] * (1 + return_cells),
-        },
-        num_outputs=len(states) + 1 + return_cells,
-    )
-    recorder.nodes.append(scan)  # op.Scan would give one output only
-    last, outputs = scan.outputs[: len(states)], scan.outputs[len(states) :]
+    def _reset_masks(self) -> Any:
+        """``[T, B, 1]``: which rows start a step from zero."""
+        op = self._op
+        masks = self._by_step(self._resets, 1)
+        if not self._reverse:
+            return masks
+        # In reverse the border is crossed one step earlier, after the step that is marked.
+        first, second, last = (op.Constant(value_ints=[k]) for k in (0, 1, 2**63 - 1))
+        one = op.Slice(masks, first, second, first)
+        return op.Concat(op.Slice(masks, second, last, first), op.Xor(one, one), axis=0)
 
-    def as_tokens(value: Any, width: int) -> Any:
-        return op.Reshape(value, op.Constant(value_ints=[-1, width]))
+    def _body(self) -> Any:
+        """The graph of one step, in which what is the same at every step comes from outside."""
+        given, activations = self._given, tuple(GATE_FUNCTIONS)
+        w_hr = given.get("w_hr")
+        step = _Step(
+            self._cell,
+            self._hidden_size,
+            self._output_size,
+            recurrent_rows=given["w_hh"].shape[0],
+            has_bias=self._bias_in_step,
+            has_projection=w_hr is not None,
+            has_resets=self._resets is not None,
+            zoneout=tuple(self._zoneout),
+            return_cells=self._return_cells,
+            gate_activation=activations[given["gate_activation"]],
+            angle_activation=activations[given["angle_activation"]],
+            dtype=getattr(torch, given["x"].dtype.name.lower()),
+        )
+        body = _exported(step, self._op.version).clone()
+        b_hh = given["b_hh"] if self._bias_in_step else None
+        weights = [w for w in (given["w_hh"], b_hh, w_hr) if w is not None]
+        constants = [*weights, *self._zoneout.values()]
+        for constant in reversed(constants):
+            body.inputs.pop().replace_all_uses_with(constant)
+        self._hoist(body, constants)
+        return body
 
-    results = [as_tokens(outputs[0], output_size), *last]
-    if return_cells:
-        # Nobody asks for the gates: in their place stands something of their shape.
-        gates = op.Identity(from_x) if save else op.Constant(value_floats=[])
-        results += [gates, as_tokens(outputs[1], states[-1].shape[-1])]
-    return results
+    def _hoist(self, body: Any, constants: list[Any]) -> None:
+        """Move what only reads constants, above all slices of weights, out of the loop."""
+        constants = list(constants)
+        for node in list(body):
+            if all(value in constants for value in node.inputs):
+                body.remove(node)
+                self._recorder.nodes.append(node)
+                for value in node.outputs:
+                    value.name = None  # another Scan may have a value of the same name
+                    constants.append(value)
+
+    def _scan(self, body: Any, scanned: list[Any]) -> Any:
+        """The last states, then what the body gives at every step."""
+        from onnxscript import ir
+
+        num_outputs = 1 + self._return_cells
+        scan = ir.node(
+            "Scan",
+            [*self._states, *scanned],
+            {
+                "body": body,
+                "num_scan_inputs": len(scanned),
+                "scan_input_directions": [int(self._reverse)] * len(scanned),
+                "scan_output_directions": [int(self._reverse)] * num_outputs,
+            },
+            num_outputs=len(self._states) + num_outputs,
+        )
+        self._recorder.nodes.append(scan)  # op.Scan would give one output only
+        return scan.outputs
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Everything that one step of a cell, as an ONNX graph, depends on."""
+
+    cell: Cell
+    hidden_size: int
+    output_size: int
+    recurrent_rows: int
+    has_bias: bool  # of h, apart from that of x
+    has_projection: bool
+    has_resets: bool
+    zoneout: tuple[int, ...]  # which states have it, by number
+    return_cells: bool
+    gate_activation: str
+    angle_activation: str
+    dtype: torch.dtype
+
+    def compute(
+        self,
+        states: list[Tensor],
+        from_x: Tensor,
+        reset_mask: Tensor | None,
+        w_hh: Tensor,
+        b_hh: Tensor | None,
+        w_hr: Tensor | None,
+        zoneout_keep: list[Tensor],
+    ) -> tuple[Tensor, ...]:
+        """New states, output, and c if it is returned for every step."""
+        if reset_mask is not None:
+            states = [torch.where(reset_mask, torch.zeros_like(s), s) for s in states]
+        activations = GATE_FUNCTIONS[self.gate_activation], GATE_FUNCTIONS[self.angle_activation]
+        gates = Gates(self.cell, self.hidden_size, *activations, from_x, w_hh, b_hh)
+        new = list(self.cell.recurrence.step(gates, states, w_hr))
+        for state, keep in zip(self.zoneout, zoneout_keep, strict=True):
+            new[state] = keep * states[state] + (1 - keep) * new[state]
+        return *new, new[0], *([new[-1]] if self.return_cells else [])
+
+    def examples(self) -> tuple[Any, ...]:
+        """Arguments of `compute`; first those that change from step to step."""
+        batch, rows = 2, self.cell.rows(self.hidden_size)
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=self.dtype)
+
+        sizes = self.cell.state_sizes(self.hidden_size, self.output_size)
+        return (
+            [zeros(batch, size) for size in sizes],
+            zeros(batch, rows),
+            torch.zeros(batch, 1, dtype=torch.bool) if self.has_resets else None,
+            zeros(self.recurrent_rows, self.output_size),
+            zeros(self.recurrent_rows) if self.has_bias else None,
+            zeros(self.output_size, self.hidden_size) if self.has_projection else None,
+            [zeros(1, self.hidden_size) for _ in self.zoneout],
+        )
+
+    def dynamic_shapes(self) -> tuple[Any, ...]:
+        """Of the same arguments: any batch."""
+        any_batch = {0: torch.export.Dim.DYNAMIC}
+        states, resets = [any_batch] * len(self.cell.states), any_batch if self.has_resets else None
+        return states, any_batch, resets, None, None, None, [None] * len(self.zoneout)
 
 
 @functools.cache
-def _body(
-    cell: Cell,
-    hidden_size: int,
-    output_size: int,
-    projects: bool,
-    resets: bool,
-    zoneout: tuple[int, ...],
-    return_cells: bool,
-    gates: str,
-    angle_gates: str,
-    dtype: torch.dtype,
-    opset: int,
-) -> Any:
-    """A step as an ONNX graph, to new states and output, and c if it is wanted of every step.
+def _exported(step: _Step, opset: int) -> Any:
+    """A step as an ONNX graph with the inputs and outputs of `_Step.compute`."""
 
-    From states, ``W_ih x + b`` and marks of resets if there are any; then come what is the same at
-    every step: w_hh, w_hr, and the shares of the states (by number) that zoneout keeps.
-    """
-    from onnxscript import ir
-
-    class Step(nn.Module):
+    class Module(nn.Module):
         def forward(
             self,
             states: list[Tensor],
             from_x: Tensor,
-            marks: Tensor | None,
+            reset_mask: Tensor | None,
             w_hh: Tensor,
+            b_hh: Tensor | None,
             w_hr: Tensor | None,
-            shares: list[Tensor],
+            zoneout_keep: list[Tensor],
         ) -> tuple[Tensor, ...]:
-            if marks is not None:
-                states = [torch.where(marks, torch.zeros_like(s), s) for s in states]
-            squash, squash_angles = GATE_FUNCTIONS[gates], GATE_FUNCTIONS[angle_gates]
-            a = Gates(cell, hidden_size, squash, squash_angles, from_x, w_hh, b_hh=None)
-            new = list(cell.recurrence.step(a, states, w_hr))
-            for state, share in zip(zoneout, shares, strict=True):
-                new[state] = share * states[state] + (1 - share) * new[state]
-            return *new, new[0], *([new[-1]] if return_cells else [])
+            return step.compute(states, from_x, reset_mask, w_hh, b_hh, w_hr, zoneout_keep)
 
-    rows, batch = cell.rows(hidden_size), 2
-    states = [
-        torch.zeros(batch, size, dtype=dtype) for size in cell.state_sizes(hidden_size, output_size)
-    ]
-    from_x = torch.zeros(batch, rows, dtype=dtype)
-    w_hh = torch.zeros(rows, output_size, dtype=dtype)
-    w_hr = torch.zeros(output_size, hidden_size, dtype=dtype) if projects else None
-    marks = torch.zeros(batch, 1, dtype=torch.bool) if resets else None
-    shares = [torch.zeros(1, hidden_size, dtype=dtype) for _ in zoneout]
-    any_batch = {0: torch.export.Dim.DYNAMIC}
     program = torch.onnx.export(
-        Step().eval(),
-        (states, from_x, marks, w_hh, w_hr, shares),
+        Module().eval(),
+        step.examples(),
         dynamo=True,
         verbose=False,
         opset_version=opset,
-        dynamic_shapes=(
-            [any_batch] * len(states),
-            any_batch,
-            any_batch if resets else None,
-            None,
-            None,
-            [None] * len(shares),
-        ),
+        dynamic_shapes=step.dynamic_shapes(),
     )
     assert program is not None
     graph = program.model.graph
+    _inline_initializers(graph)
+    # Names of the body must differ from those of the graph around it.
+    graph.name = f"{step.cell.name}_step"
+    for value in [*graph.inputs, *(output for node in graph for output in node.outputs)]:
+        value.name = f"{graph.name}.{value.name}"
+    return graph
+
+
+def _inline_initializers(graph: Any) -> None:
+    """Make constants of a graph's initializers, which the body of a Scan cannot have."""
+    from onnxscript import ir
+
     for value in graph.initializers.values():
         constant = ir.node("Constant", [], {"value": value.const_value})
         graph.insert_before(graph[0], constant)
         value.replace_all_uses_with(constant.outputs[0])
     graph.initializers.clear()
-    # Names of the body must not be those of the graph around it.
-    graph.name = f"{cell.name}_step"
-    for value in [*graph.inputs, *(output for node in graph for output in node.outputs)]:
-        value.name = f"{graph.name}.{value.name}"
-    return graph

@@ -1,9 +1,9 @@
 """The cells in plain PyTorch: what every kernel of this package is tested against.
 
-Written to be read beside the paper. Nothing here happens in place, so autograd (any number of
+Written to be read next to the paper. Nothing here happens in place, so autograd (any number of
 times), forward-mode AD and ``torch.func`` work on any float type and any device.
 
-A cell is a recurrence (LSTM, GRU), whose equations stand here once, with a rotation of its memory:
+A cell is a recurrence (LSTM, GRU), whose equations are here once, with a rotation of its state:
 none, or of pairs of units by learned angles ``u = 2 pi sigmoid(W_rot [h, x] + b_rot)``. `CELLS`
 describes all of them, and everything else in Python that differs from cell to cell is taken from
 that description.
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,19 +22,20 @@ from torch import Tensor
 
 __all__ = [
     "CELLS",
+    "FIXED_ACTIVATIONS",
     "GATE_FUNCTIONS",
     "Cell",
     "Gates",
     "Recurrence",
     "Rotation",
-    "StateChanges",
+    "StateHooks",
     "Weights",
     "hard_sigmoid",
     "rotate",
 ]
 
 
-# Gate functions
+# Activations
 
 
 def hard_sigmoid(a: Tensor) -> Tensor:
@@ -46,11 +47,15 @@ def hard_sigmoid(a: Tensor) -> Tensor:
     return F.hardtanh(0.2 * a + 0.5, 0.0, 1.0)
 
 
-#: What may squash gates and angles, by name. The kernels know them by their position here.
+#: Activations that a layer may choose for its gates and for its angles, by name. All have values
+#: between 0 and 1. The kernels know them by their position here.
 GATE_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "hard_sigmoid": hard_sigmoid,
 }
+
+#: Activations that belong to a cell's equations, by name.
+FIXED_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh}
 
 
 # Rotations
@@ -58,7 +63,7 @@ GATE_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True, eq=False)
 class Rotation:
-    """What a recurrence does to its memory besides its gates."""
+    """What a recurrence does to its state besides its gates."""
 
     #: Name of the angles' gate (short: long), which comes after those of the recurrence.
     gates: dict[str, str]
@@ -99,7 +104,9 @@ class Weights(NamedTuple):
     """The weights of one direction of one layer; R rows, those of the gates in their order."""
 
     w_ih: torch.Tensor  # [R, I]
-    w_hh: torch.Tensor  # [R, P]; P, the size of the output, is H without a projection
+    #: [R, P]; P, the size of the output, is H without a projection. Without the rows of the angles,
+    #: which come last, x alone makes these; so for b_hh.
+    w_hh: torch.Tensor
     b_ih: torch.Tensor | None = None  # [R]
     b_hh: torch.Tensor | None = None  # [R]
     w_hr: torch.Tensor | None = None  # [P, H], projection of the output
@@ -111,33 +118,55 @@ class Gates:
 
     cell: Cell
     hidden_size: int
-    #: What squashes the gates, between 0 and 1.
-    squash: Callable[[Tensor], Tensor]
-    #: What squashes the angles, into fractions of a full turn.
-    squash_angles: Callable[[Tensor], Tensor]
+    gate_activation: Callable[[Tensor], Tensor]  # values between 0 and 1
+    angle_activation: Callable[[Tensor], Tensor]  # values are fractions of a full turn
     from_x: Tensor  # [B, R], W x + b_ih
     w_hh: Tensor
     b_hh: Tensor | None
     mask: Tensor | None = None  # [B, P], recurrent dropout
 
-    def seen(self, h: Tensor) -> Tensor:
-        """What products see of the old output."""
+    def masked(self, h: Tensor) -> Tensor:
+        """The old output as the matmuls read it: times the mask of recurrent dropout."""
         return h if self.mask is None else h * self.mask
 
-    def affine(self, memory: Tensor, *gates: str) -> tuple[Tensor, ...]:
-        """``W_gate [memory, x] + b_gate`` of gates that are neighbours in the weights."""
+    def affine(self, state: Tensor, *gates: str) -> tuple[Tensor, ...]:
+        """``W_gate [state, x] + b_gate`` of gates that are neighbors in the weights.
+
+        Of gates that have no rows in w_hh, ``W_gate x + b_gate``.
+        """
         each = [self.cell.rows_of(gate, self.hidden_size) for gate in gates]
         rows = slice(each[0].start, each[-1].stop)
-        bias = None if self.b_hh is None else self.b_hh[rows]
-        a = self.from_x[..., rows] + F.linear(memory, self.w_hh[rows], bias)
+        a = self.from_x[..., rows]
+        if rows.start < self.w_hh.shape[0]:
+            bias = None if self.b_hh is None else self.b_hh[rows]
+            a = a + F.linear(state, self.w_hh[rows], bias)
         return a.split_with_sizes([r.stop - r.start for r in each], dim=-1)
 
-    def turn(self, d: Tensor, memory: Tensor) -> Tensor:
-        """``U(u) d``, with the angles u that the memory gives."""
+    def apart(self, state: Tensor, gate: str) -> tuple[Tensor, Tensor]:
+        """What x and what the state gives to a gate, not added up; each with its own bias."""
+        rows = self.cell.rows_of(gate, self.hidden_size)
+        bias = None if self.b_hh is None else self.b_hh[rows]
+        return self.from_x[..., rows], F.linear(state, self.w_hh[rows], bias)
+
+    def activation(self, gate: str) -> Callable[[Tensor], Tensor]:
+        """The activation of a gate, by the cell's table."""
+        chosen = {
+            "gate_activation": self.gate_activation,
+            "angle_activation": self.angle_activation,
+        }
+        return (FIXED_ACTIVATIONS | chosen)[self.cell.activations[gate]]
+
+    def values(self, state: Tensor, *gates: str) -> list[Tensor]:
+        """Gates that are neighbors in the weights, after their activations."""
+        preactivations = self.affine(state, *gates)
+        return [self.activation(g)(a) for g, a in zip(gates, preactivations, strict=True)]
+
+    def turn(self, d: Tensor, state: Tensor) -> Tensor:
+        """``U(u) d``, with the angles u that the state gives."""
         if not self.cell.rotates:
             return d
-        (a,) = self.affine(memory, *self.cell.rotation.gates)
-        return self.cell.rotation.turn(d, 2 * math.pi * self.squash_angles(a))
+        (fraction,) = self.values(state, *self.cell.rotation.gates)
+        return self.cell.rotation.turn(d, 2 * math.pi * fraction)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,65 +175,100 @@ class Recurrence:
 
     #: Names of the gates (short: long), in the order of the weights' rows.
     gates: dict[str, str]
+    #: The activation of each gate: "gate_activation" is the layer's choice, others are in
+    #: `FIXED_ACTIVATIONS`.
+    activations: dict[str, str]
     #: Names of the states. The first is the output.
     states: tuple[str, ...]
     can_project: bool
     #: From the gates, the states and ``w_hr`` to the new states.
     step: Callable[[Gates, Sequence[Tensor], Tensor | None], tuple[Tensor, ...]]
+    #: Gates of which x and h give a part each that are not just added up: how a gate's value comes
+    #: from both parts and the other gates. Kernels save both parts.
+    apart: dict[str, Callable[[Tensor, Tensor, dict[str, Tensor]], Tensor]] = field(
+        default_factory=dict
+    )
 
 
 def _lstm_step(a: Gates, states: Sequence[Tensor], w_hr: Tensor | None) -> tuple[Tensor, ...]:
-    h, c = a.seen(states[0]), states[1]
-    i, f, g, o = a.affine(h, "i", "f", "g", "o")
-    d = a.squash(f) * c + a.squash(i) * torch.tanh(g)
+    h, c = a.masked(states[0]), states[1]
+    i, f, g, o = a.values(h, "i", "f", "g", "o")
+    d = f * c + i * g
     c = a.turn(d, h)
-    y = a.squash(o) * torch.tanh(c)
+    y = o * torch.tanh(c)
     return (y if w_hr is None else F.linear(y, w_hr)), c
 
 
 def _gru_step(a: Gates, states: Sequence[Tensor], w_hr: Tensor | None) -> tuple[Tensor, ...]:
-    # As in the paper the reset acts before the candidate's product (in nn.GRU after it), so the
-    # rows "n" of w_hh multiply the rotated memory; and z weighs the new (in nn.GRU the old).
+    # As in the paper the reset acts before the candidate's matmul (in nn.GRU after it), so the
+    # rows "n" of w_hh multiply the rotated state; and z weighs the new (in nn.GRU the old).
     (h,) = states
-    m = a.seen(h)
-    r, z = (a.squash(gate) for gate in a.affine(m, "r", "z"))
+    m = a.masked(h)
+    r, z = a.values(m, "r", "z")
     d = m * r
-    (n,) = a.affine(a.turn(d, m), "n")
-    return ((1 - z) * h + z * torch.tanh(n),)
+    (n,) = a.values(a.turn(d, m), "n")
+    return ((1 - z) * h + z * n,)
+
+
+def _torch_gru_candidate(of_x: Tensor, of_h: Tensor, gates: dict[str, Tensor]) -> Tensor:
+    return torch.tanh(of_x + gates["r"] * of_h)
+
+
+def _torch_gru_step(a: Gates, states: Sequence[Tensor], w_hr: Tensor | None) -> tuple[Tensor, ...]:
+    (h,) = states
+    m = a.masked(h)
+    r, z = a.values(m, "r", "z")
+    n = _torch_gru_candidate(*a.apart(m, "n"), {"r": r})
+    return ((1 - z) * n + z * h,)
 
 
 LSTM = Recurrence(
     {"i": "input", "f": "forget", "g": "candidate", "o": "output"},
+    activations={
+        "i": "gate_activation",
+        "f": "gate_activation",
+        "g": "tanh",
+        "o": "gate_activation",
+    },
     states=("h", "c"),
     can_project=True,
     step=_lstm_step,
 )
 GRU = Recurrence(
     {"r": "reset", "z": "update", "n": "candidate"},
+    activations={"r": "gate_activation", "z": "gate_activation", "n": "tanh"},
     states=("h",),
     can_project=False,
     step=_gru_step,
+)
+TORCH_GRU = Recurrence(
+    {"r": "reset", "z": "update", "n": "candidate"},
+    activations={"r": "gate_activation", "z": "gate_activation", "n": "tanh"},
+    states=("h",),
+    can_project=False,
+    step=_torch_gru_step,
+    apart={"n": _torch_gru_candidate},
 )
 
 
 # Between the steps
 
 
-class StateChanges(NamedTuple):
-    """What happens to the state between two steps, besides a cell's equations.
+class StateHooks(NamedTuple):
+    """State hooks: what happens to the state between two steps, besides a cell's equations.
 
-    The old state is reset first; products see its output through a mask; and the new state is mixed
+    The old state is reset first. The matmuls read its output times a mask. The new state is mixed
     with what the reset left of the old one.
     """
 
     #: bool ``[N]``: at this token a new sequence begins, from zeros. No state crosses the border
-    #: before it, in neither direction.
+    #: before it, in either direction.
     resets: torch.Tensor | None = None
-    #: ``[B, P]``: factors of the old output where it enters a product.
+    #: ``[B, P]``: factors of the old output where it enters a matmul.
     recurrent_dropout: torch.Tensor | None = None
-    #: ``[N, H]``, or ``[1, H]`` for all tokens: which share of h stays as it was.
+    #: ``[N, H]``, or ``[1, H]`` for all tokens: the fraction of h that is kept.
     zoneout_h: torch.Tensor | None = None
-    #: The same of c.
+    #: The same for c.
     zoneout_c: torch.Tensor | None = None
 
     def start(
@@ -214,27 +278,27 @@ class StateChanges(NamedTuple):
         marked = t + 1 if reverse else t
         if self.resets is None or marked == len(sizes):
             return states
-        marks = self.resets.split_with_sizes(list(sizes))[marked].unsqueeze(-1)
-        rows = len(marks)
-        return [torch.cat([s[:rows].masked_fill(marks, 0), s[rows:]]) for s in states]
+        reset_mask = self.resets.split_with_sizes(list(sizes))[marked].unsqueeze(-1)
+        rows = len(reset_mask)
+        return [torch.cat([s[:rows].masked_fill(reset_mask, 0), s[rows:]]) for s in states]
 
     def mix(
         self, new: Sequence[Tensor], old: Sequence[Tensor], sizes: Sequence[int], t: int
     ) -> tuple[Tensor, ...]:
-        """The new states of step t, with the share of the old ones that stays."""
-        shares = (self.zoneout_h, self.zoneout_c)
+        """The new states of step t, mixed with the fraction of the old ones that is kept."""
+        zoneout_keep = (self.zoneout_h, self.zoneout_c)
         mixed = []
-        for n, o, share in zip(new, old, shares, strict=False):
-            if share is None:
+        for n, o, keep in zip(new, old, zoneout_keep, strict=False):
+            if keep is None:
                 mixed.append(n)
             else:
-                s = share if len(share) == 1 else share.split_with_sizes(list(sizes))[t]
-                mixed.append(s * o + (1 - s) * n)
+                k = keep if len(keep) == 1 else keep.split_with_sizes(list(sizes))[t]
+                mixed.append(k * o + (1 - k) * n)
         return tuple(mixed)
 
 
-#: Nothing happens between the steps.
-UNCHANGED = StateChanges()
+#: No state hooks: nothing happens between the steps.
+NO_HOOKS = StateHooks()
 
 
 # Cells
@@ -246,22 +310,33 @@ class Cell:
     Attributes:
         name: that of its ops, and of its description in csrc/cells/list.h.
         recurrence: its equations.
-        rotation: what happens to its memory.
+        rotation: how its state is rotated.
         gates: short names of all gates, in the order of the weights' rows; angles are last.
+        activations: the activation of each gate; see `Recurrence.activations`.
         states: names of its states; the first is the output.
         can_project: whether the output may be projected to a smaller size.
         rotates: whether there are angles.
+        has_kernels: whether there are compiled ops; other cells always run on the reference.
+        weights_type: what its weights come in, one tuple per layer and direction.
 
     >>> cell = CELLS["rot_lstm"]
     >>> cell.gates, cell.states
     (('i', 'f', 'g', 'o', 'rot'), ('h', 'c'))
+    >>> [gate for gate, activation in cell.activations.items() if activation == "tanh"]
+    ['g']
     """
+
+    has_kernels: ClassVar[bool] = True
+    weights_type: type[Any] = Weights
 
     def __init__(self, name: str, recurrence: Recurrence, rotation: Rotation) -> None:
         self.name = name
         self.recurrence = recurrence
         self.rotation = rotation
         self.gates = (*recurrence.gates, *rotation.gates)
+        self.activations = recurrence.activations | dict.fromkeys(
+            rotation.gates, "angle_activation"
+        )
         self.states = recurrence.states
         self.can_project = recurrence.can_project
         self.rotates = bool(rotation.gates)
@@ -273,7 +348,7 @@ class Cell:
         return f"<cell {self.name}>"
 
     def gate_sizes(self, hidden_size: int) -> list[int]:
-        """Rows each gate has: one a unit, and for a rotation one an angle.
+        """Rows each gate has: one per unit, and for a rotation one per angle.
 
         >>> CELLS["rot_lstm"].gate_sizes(5)
         [5, 5, 5, 5, 2]
@@ -284,6 +359,39 @@ class Cell:
     def rows(self, hidden_size: int) -> int:
         """Rows of each weight and bias."""
         return sum(self.gate_sizes(hidden_size))
+
+    def recurrent_rows(self, hidden_size: int, angles_from: str = "both") -> int:
+        """Rows of w_hh and b_hh.
+
+        >>> CELLS["rot_lstm"].recurrent_rows(5), CELLS["rot_lstm"].recurrent_rows(5, "input")
+        (22, 20)
+        """
+        rows = self.rows(hidden_size)
+        return rows - (self.rotation.angles(hidden_size) if angles_from == "input" else 0)
+
+    def saved_rows(self, hidden_size: int) -> int:
+        """Columns of the gates that kernels save: of gates kept apart, those of h come last.
+
+        >>> CELLS["gru"].rows(5), CELLS["gru"].saved_rows(5)
+        (15, 20)
+        """
+        return self.rows(hidden_size) + len(self.recurrence.apart) * hidden_size
+
+    def split_bias(self, bias: Tensor, recurrent_rows: int) -> tuple[Tensor, Tensor]:
+        """The gradients of b_ih and b_hh, of so many rows, from that of the saved columns."""
+        if not self.recurrence.apart:
+            return bias, bias[:recurrent_rows].clone()
+        gates = len(self.gates) + len(self.recurrence.apart)
+        of_gate = dict(enumerate(bias.chunk(gates)))
+        of_h = dict(of_gate)
+        for number, gate in enumerate(self.recurrence.apart):
+            of_h[self.gates.index(gate)] = of_gate[len(self.gates) + number]
+        b_ih, b_hh = (torch.cat([of[k] for k in range(len(self.gates))]) for of in (of_gate, of_h))
+        return b_ih, b_hh
+
+    def own_dimensions(self, hidden_size: int) -> dict[str, int]:
+        """Sizes of parameters that only this cell has, by the letters of their shapes."""
+        return {}
 
     def state_sizes(self, hidden_size: int, output_size: int) -> list[int]:
         """Features of each state."""
@@ -309,19 +417,19 @@ class Cell:
         x: Tensor,
         states: Sequence[Tensor],
         weights: Weights,
-        gates: str = "sigmoid",
-        angle_gates: str = "sigmoid",
+        gate_activation: str = "sigmoid",
+        angle_activation: str = "sigmoid",
         recurrent_dropout: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         """One timestep.
 
         Args:
             x: ``[B, I]``, input.
-            states: the last output ``h [B, P]`` and, of an LSTM, the memory ``c [B, H]``.
+            states: the last output ``h [B, P]`` and, of an LSTM, the cell state ``c [B, H]``.
             weights: see `Weights`; a tuple of the same will do.
-            gates: what squashes the gates, one of `GATE_FUNCTIONS`.
-            angle_gates: what squashes the angles.
-            recurrent_dropout: ``[B, P]``, factors of the old output where it enters a product.
+            gate_activation: the activation of the gates, one of `GATE_FUNCTIONS`.
+            angle_activation: the activation of the angles, one of `GATE_FUNCTIONS`.
+            recurrent_dropout: ``[B, P]``, factors of the old output where it enters a matmul.
 
         Returns:
             The new states.
@@ -330,8 +438,8 @@ class Cell:
         a = Gates(
             self,
             states[-1].shape[-1],
-            GATE_FUNCTIONS[gates],
-            GATE_FUNCTIONS[angle_gates],
+            GATE_FUNCTIONS[gate_activation],
+            GATE_FUNCTIONS[angle_activation],
             F.linear(x, w_ih, b_ih),
             w_hh,
             b_hh,
@@ -346,9 +454,9 @@ class Cell:
         weights: Weights,
         batch_sizes: Tensor | None = None,
         reverse: bool = False,
-        gates: str = "sigmoid",
-        angle_gates: str = "sigmoid",
-        changes: StateChanges = UNCHANGED,
+        gate_activation: str = "sigmoid",
+        angle_activation: str = "sigmoid",
+        hooks: StateHooks = NO_HOOKS,
         return_cells: bool = False,
     ) -> tuple[Tensor, ...]:
         """Run a sequence through one direction of one layer.
@@ -360,9 +468,9 @@ class Cell:
             batch_sizes: how many rows each timestep has, as in PackedSequence (int64, on the CPU,
                 never increasing, starting at B). None: all have B.
             reverse: run from the last timestep to the first; each row starts at its own last token.
-            gates: as in `step`.
-            angle_gates: as in `step`.
-            changes: what happens to the state between the steps.
+            gate_activation: as in `step`.
+            angle_activation: as in `step`.
+            hooks: what happens to the state between the steps.
             return_cells: whether to return c of every step, of a cell that has it.
 
         Returns:
@@ -376,11 +484,11 @@ class Cell:
         states = tuple(states)
         for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
             active = sizes[t]
-            old = changes.start([s[:active] for s in states], sizes, t, reverse)
-            mask = changes.recurrent_dropout
+            old = hooks.start([s[:active] for s in states], sizes, t, reverse)
+            mask = hooks.recurrent_dropout
             mask = None if mask is None else mask[:active]
-            new = self.step(tokens[t], old, weights, gates, angle_gates, mask)
-            new = changes.mix(new, old, sizes, t)
+            new = self.step(tokens[t], old, weights, gate_activation, angle_activation, mask)
+            new = hooks.mix(new, old, sizes, t)
             outputs[t], cells[t] = new[0], new[-1]
             # Rows beyond the active ones have ended (forward) or have not begun (reverse).
             states = tuple(
@@ -393,7 +501,7 @@ class Cell:
 def _rows_per_step(x: Tensor, batch: int, batch_sizes: Tensor | None) -> list[int]:
     tokens = x.shape[0]
     if batch_sizes is None:
-        # An empty batch does not tell its number of steps, nor does it matter.
+        # An empty batch does not determine its number of steps, nor does it matter.
         sizes = [batch] * (tokens // batch if batch else 1)
     else:
         sizes = batch_sizes.tolist()
@@ -402,9 +510,7 @@ def _rows_per_step(x: Tensor, batch: int, batch_sizes: Tensor | None) -> list[in
                 f"batch_sizes must start at the batch size {batch} and never increase, got {sizes}"
             )
     if sum(sizes) != tokens:
-        raise RuntimeError(
-            f"x has {tokens} rows, which timesteps of sizes {sizes} do not add up to"
-        )
+        raise RuntimeError(f"batch_sizes {sizes} sum to {sum(sizes)}, but x has {tokens} rows")
     return sizes
 
 
@@ -416,5 +522,6 @@ CELLS = {
         Cell("rot_gru", GRU, PAIRS),
         Cell("lstm", LSTM, NONE),
         Cell("classic_gru", GRU, NONE),
+        Cell("gru", TORCH_GRU, NONE),
     )
 }

@@ -8,6 +8,8 @@
 
 #include "cells/gru.h"
 #include "cells/lstm.h"
+#include "cells/sizes.h"
+#include "cells/torch_gru.h"
 
 namespace rotcell {
 
@@ -23,6 +25,9 @@ struct PlainLstm : Lstm<NoRotation> {
 struct ClassicGru : Gru<NoRotation> {
   static constexpr const char* kName = "classic_gru";
 };
+struct TorchGru : TorchGruMath {
+  static constexpr const char* kName = "gru";
+};
 
 template <class... Types>
 struct TypeList {
@@ -32,7 +37,7 @@ struct TypeList {
 #if defined(ROTCELL_FEW_CELLS)  // for builds that look for faults of the frames, not of cells
 using Cells = TypeList<RotLstm, RotGru>;
 #else
-using Cells = TypeList<RotLstm, RotGru, PlainLstm, ClassicGru>;
+using Cells = TypeList<RotLstm, RotGru, PlainLstm, ClassicGru, TorchGru>;
 #endif
 
 // Position of a cell in the list: how code that is not a template names it.
@@ -45,7 +50,7 @@ void for_each_cell(const Body& body, TypeList<Types...>) {
 }
 }  // namespace detail
 
-// body(Cell*) for every cell, with a null pointer that tells the type.
+// body(Cell*) for every cell, with a null pointer of the type.
 template <class Body>
 void for_cells(const Body& body) {
   detail::for_each_cell(body, Cells{});
@@ -56,35 +61,35 @@ struct CellDescription {
   const char* name;
   int gates;
   int stages;
-  bool has_memory, reads_output, can_project, has_angles;
-  bool resident, cooperative;
-  int64_t (*rows)(int64_t hidden);  // of the weights
-  int64_t (*rows_of_product)(int product, int64_t hidden);
-  int64_t (*first_row_of_product)(int product, int64_t hidden);
+  bool has_cell_state, reads_output, can_project, has_angles;
+  bool resident, cooperative, stepwise;
+  int64_t (*rows)(int64_t hidden);        // columns of the gates
+  int64_t (*input_rows)(int64_t hidden);  // of w_ih
+  RecurrentSpans (*recurrent_spans)(int64_t hidden, HiddenFeeds feeds);
+  int64_t (*rows_of_matmul)(int matmul, int64_t hidden);
+  int64_t (*first_row_of_matmul)(int matmul, int64_t hidden);
+  int64_t (*span_of_matmul)(int matmul, int64_t hidden);
 };
 
 template <class Cell>
-constexpr int64_t first_row_of_product(int product, int64_t hidden) {
-  for (int gate = 0; gate < Cell::kGateCount; ++gate) {
-    if (Cell::product(gate) == product) return CellRows<Cell>::offset(gate, hidden);
-  }
-  return 0;
-}
-
-template <class Cell>
 constexpr CellDescription describe() {
+  static_assert(check_cell<Cell>());
   return {.name = Cell::kName,
           .gates = Cell::kGateCount,
           .stages = Cell::kStages,
-          .has_memory = Cell::kHasMemory,
+          .has_cell_state = Cell::kHasCellState,
           .reads_output = Cell::kReadsOutput,
           .can_project = Cell::kCanProject,
           .has_angles = Cell::Rotation::kHasAngles,
           .resident = Cell::kResident,
           .cooperative = Cell::kCooperative,
+          .stepwise = runs_on_gpus<Cell>(),
           .rows = CellRows<Cell>::count,
-          .rows_of_product = CellRows<Cell>::of_product,
-          .first_row_of_product = first_row_of_product<Cell>};
+          .input_rows = CellRows<Cell>::of_input,
+          .recurrent_spans = CellRows<Cell>::recurrent_spans,
+          .rows_of_matmul = CellRows<Cell>::of_matmul,
+          .first_row_of_matmul = CellRows<Cell>::first_of_matmul,
+          .span_of_matmul = CellRows<Cell>::span_of_matmul};
 }
 
 namespace detail {
@@ -95,6 +100,20 @@ constexpr std::array<CellDescription, sizeof...(Types)> describe_all(TypeList<Ty
 }  // namespace detail
 
 inline constexpr std::array<CellDescription, Cells::kCount> kCells = detail::describe_all(Cells{});
+
+inline LayerSizes layer_sizes(const CellDescription& cell, int64_t tokens, int64_t inputs,
+                              int64_t batch, int64_t hidden, int64_t outputs,
+                              HiddenFeeds feeds = HiddenFeeds::kAll) {
+  return {.tokens = tokens,
+          .inputs = inputs,
+          .batch = batch,
+          .hidden = hidden,
+          .outputs = outputs,
+          .gate_rows = cell.rows(hidden),
+          .input_rows = cell.input_rows(hidden),
+          .hidden_feeds = feeds,
+          .recurrent = cell.recurrent_spans(hidden, feeds)};
+}
 
 // Negative if there is no cell of that name.
 constexpr CellIndex cell_named(std::string_view name) {

@@ -1,9 +1,9 @@
-// The LSTM, one pair of units, one timestep, with a rotation U of its memory:
+// The LSTM, one pair of units, one timestep, with a rotation U of its cell state:
 //   i, f, o = gate(.)      g = tanh(.)
 //   d = f c_before + i g   c = U d      h = o tanh(c)
 #pragma once
 
-#include "cells/description.h"
+#include "cells/cell.h"
 
 namespace rotcell {
 
@@ -18,18 +18,18 @@ struct Lstm {
   }
 
   static constexpr int kStages = 1;
-  static ROTCELL_INLINE constexpr int product(int) { return 0; }
+  static ROTCELL_INLINE constexpr int matmul(int) { return 0; }
   static ROTCELL_INLINE constexpr int stage(int) { return 0; }
   static constexpr int kRotationStage = 0;
-  static constexpr bool kHasMemory = true;
+  static constexpr bool kHasCellState = true;
   static constexpr bool kReadsOutput = false;
   static constexpr bool kCanProject = true;
   static constexpr bool kResident = true, kCooperative = true;
 
   template <class Math, class Gates>
   static ROTCELL_INLINE auto memory(const Gates& a, const Pair<typename Math::Value>& c_before) {
-    return typename Rotation::template Turn<Math>(a.turns).apply(a[kForget] * c_before +
-                                                                 a[kInput] * a[kCandidate]);
+    return typename Rotation::template Turn<Math>(a).apply(a[kForget] * c_before +
+                                                           a[kInput] * a[kCandidate]);
   }
 
   template <class Math, class Gates, class P>
@@ -42,7 +42,7 @@ struct Lstm {
   static ROTCELL_INLINE void backward(Stage<0>, const Gates& a, const PairState<Math>& s,
                                       const P& dh, P& /*dh_before*/, P& dc, Gates& grads) {
     using Maths = PairMath<Math>;
-    const typename Rotation::template Turn<Math> turn(a.turns);
+    const typename Rotation::template Turn<Math> turn(a);
     const P tanh_c = Maths::tanh(s.c);
     const P dc_total = dc + dh * a[kOutput] * Maths::tanh_slope(tanh_c);
     const P dd = turn.undo(dc_total);
@@ -51,7 +51,7 @@ struct Lstm {
     grads[kForget] = dd * s.c_before;
     grads[kCandidate] = dd * a[kInput];
     grads[kOutput] = dh * tanh_c;
-    grads.turns = turn.gradient(s.c, dc_total);
+    turn.gradient(s.c, dc_total, grads);
   }
 };
 

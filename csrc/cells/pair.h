@@ -1,8 +1,8 @@
-// Two neighbouring units (2k, 2k + 1), the plane that a rotation turns.
+// Two neighboring units (2k, 2k + 1), the plane that a rotation turns.
 //
-// A "Math" type names the number type and its functions, so that the same cell runs on SIMD
+// A "Math" type names the dtype and its functions, so that the same cell runs on SIMD
 // vectors, on scalars and on a GPU:
-//   Math::Value                              the number type; has + - *
+//   Math::Value                              the dtype; has + - *
 //   Math::constant(double)                   a Value holding that constant
 //   Math::sigmoid(Value), Math::tanh(Value)
 //   Math::hard_sigmoid(Value)                clip(0.2 x + 0.5, 0, 1)

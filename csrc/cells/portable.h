@@ -1,4 +1,4 @@
-// What the cell maths needs from a compiler: forced inlining, and __host__ __device__ under nvcc.
+// What the cell math needs from a compiler: forced inlining, and __host__ __device__ under nvcc.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -6,6 +6,19 @@
 #else
 #define ROTCELL_INLINE inline __attribute__((always_inline))
 #endif
+
+// A constant of the compiler as a value. Not std::integral_constant, whose functions a compiler may
+// leave out of line: those of code for wide registers would be merged with others.
+namespace rotcell {
+
+template <class T, T VALUE>
+struct Constant {
+  static constexpr T value = VALUE;
+  ROTCELL_INLINE constexpr operator T() const { return VALUE; }
+  ROTCELL_INLINE constexpr T operator()() const { return VALUE; }
+};
+
+}  // namespace rotcell
 
 // Where a lambda's body must be inlined too: behind its parameter list.
 #define ROTCELL_LAMBDA_INLINE __attribute__((always_inline))

@@ -1,4 +1,4 @@
-// What a recurrence does to its memory besides its gates: nothing, or a rotation of pairs of units.
+// What a recurrence does to its state in addition to its gates: nothing, or a rotation of pairs.
 //
 // A rotation says how many angles (further rows of the weights) a layer of some size has, and turns
 // a pair of units by the fraction of a full turn that its angle's gate gives.
@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "cells/gate_function.h"
+#include "cells/activation.h"
 
 namespace rotcell {
 
@@ -19,10 +19,12 @@ struct NoRotation {
     using V = typename Math::Value;
     using P = Pair<V>;
 
-    explicit ROTCELL_INLINE Turn(V) {}
+    template <class Gates>
+    explicit ROTCELL_INLINE Turn(const Gates&) {}
     ROTCELL_INLINE P apply(const P& d) const { return d; }
     ROTCELL_INLINE P undo(const P& c) const { return c; }
-    ROTCELL_INLINE V gradient(const P&, const P&) const { return Math::constant(0.0); }
+    template <class Gates>
+    ROTCELL_INLINE void gradient(const P&, const P&, Gates&) const {}
   };
 };
 
@@ -40,7 +42,10 @@ struct PairRotation {
     V sin;
     V cos;
 
-    explicit ROTCELL_INLINE Turn(V turns) { Math::sincos_turns(turns, sin, cos); }
+    template <class Gates>
+    explicit ROTCELL_INLINE Turn(const Gates& a) {
+      Math::sincos_turns(a.turns, sin, cos);
+    }
 
     ROTCELL_INLINE P apply(const P& d) const {
       return {cos * d.a - sin * d.b, sin * d.a + cos * d.b};
@@ -52,9 +57,10 @@ struct PairRotation {
     }
 
     // Gradient of `turns`, given the rotated pair c = U(u) d and the gradient that reaches c.
-    ROTCELL_INLINE V gradient(const P& c, const P& dc) const {
+    template <class Gates>
+    ROTCELL_INLINE void gradient(const P& c, const P& dc, Gates& grads) const {
       const V du = c.a * dc.b - c.b * dc.a;
-      return du * Math::constant(6.283185307179586476925);
+      grads.turns = du * Math::constant(6.283185307179586476925);
     }
   };
 };

@@ -15,7 +15,7 @@ namespace rotcell {
 
 enum class Lengths {
   kEqual,   // every row is alive at every step
-  kTabled,  // batch_sizes and offsets tell
+  kTabled,  // from batch_sizes and offsets
 };
 
 struct Steps {
@@ -56,7 +56,8 @@ struct Step {
 ROTCELL_INLINE Step step_at(const Steps& steps, int64_t position) {
   const int64_t step = steps.step(position), rows = steps.rows(step);
   Step found{steps.token(step), 0, rows, 0, 0};
-  const auto at_most_rows = [rows](int64_t other) { return other < rows ? other : rows; };
+  const auto at_most_rows = [rows](int64_t other)
+                                ROTCELL_LAMBDA_INLINE { return other < rows ? other : rows; };
   if (position > 0) {
     const int64_t before = steps.step(position - 1);
     found.token_before = steps.token(before);

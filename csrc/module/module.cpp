@@ -2,10 +2,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "cpu/instruction_set.h"
-#include "module/cuda_plan.h"
-#include "ops/contention.h"
-#include "ops/processors.h"
+#include "cpu/runtime/contention.h"
+#include "cpu/runtime/instruction_set.h"
+#include "cpu/runtime/processors.h"
 
 namespace {
 
@@ -13,8 +12,8 @@ std::chrono::nanoseconds seconds(double count) {
   return std::chrono::nanoseconds(static_cast<int64_t>(count * 1e9));
 }
 
-rotcell::ops::Contention::Clock::time_point at_second(double count) {
-  return rotcell::ops::Contention::Clock::time_point(seconds(count));
+rotcell::cpu::Contention::Clock::time_point at_second(double count) {
+  return rotcell::cpu::Contention::Clock::time_point(seconds(count));
 }
 
 }  // namespace
@@ -25,13 +24,13 @@ PYBIND11_MODULE(_C, m) {
         "The instruction set that the CPU kernels use.");
   m.def("instruction_sets", rotcell::cpu::instruction_set_names,
         "All instruction sets built in that this machine runs, narrowest first.");
-  m.def("cgroup_processors", rotcell::ops::cgroup_processors, pybind11::arg("membership"),
+  m.def("cgroup_processors", rotcell::cpu::cgroup_processors, pybind11::arg("membership"),
         pybind11::arg("root"),
         "The processors that cgroups leave a process; None without a quota.");
-  m.def("processors", rotcell::ops::processors, "The processors that this process may use.");
-  m.def("runnable_elsewhere", rotcell::ops::runnable_elsewhere,
+  m.def("processors", rotcell::cpu::processors, "The processors that this process may use.");
+  m.def("runnable_elsewhere", rotcell::cpu::runnable_elsewhere,
         "The threads of other programs that run or wait for a processor.");
-  using rotcell::ops::Contention;
+  using rotcell::cpu::Contention;
   pybind11::class_<Contention> contention(m, "Contention");
   pybind11::enum_<Contention::Advice>(contention, "Advice")
       .value("WAIT_FOR_EACH_OTHER", Contention::Advice::kWaitForEachOther)
@@ -53,5 +52,4 @@ PYBIND11_MODULE(_C, m) {
             contention.learn(seconds(worked), seconds(slept), at_second(now));
           },
           pybind11::arg("worked"), pybind11::arg("slept"), pybind11::arg("now"));
-  rotcell::module::define_plan_functions(m);
 }

@@ -1,4 +1,4 @@
-"""What the CUDA ops run on in these tests: the executor of csrc/simt on the CPU, or a GPU."""
+"""What the CUDA ops run on in these tests: the emulator on the CPU, or a GPU."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import torch
 from kernel_cases import Case
 from torch import Tensor
 
-from rotcell import _C, _libraries
+from rotcell import _libraries
+from rotcell.cuda import paths
 
-KNOWN = _C.known_cuda_devices()
+KNOWN = _libraries.known_cuda_devices()
 
-#: What the executor can pose as. With two multiprocessors, a resident block carries several rows
+#: What the emulator can pose as. With two multiprocessors, a resident block carries several rows
 #: of the batch and a cooperative block many units; a T4 has tensor cores for float16 only.
 POSES = {
     **KNOWN,
@@ -30,7 +31,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 @dataclass(frozen=True)
 class Setting:
-    """A path, and what the executor poses as while it is taken."""
+    """A path, and what the emulator poses as while it is taken."""
 
     path: str
     pose: str
@@ -41,7 +42,7 @@ class Setting:
     def plan(
         self, case: Case, dtype: torch.dtype, pass_name: str, device: dict[str, int] | None = None
     ) -> dict[str, Any] | None:
-        return _C.cuda_plan(
+        return paths.plan(
             case.kind.name,
             pass_name,
             case.hidden,
@@ -54,7 +55,7 @@ class Setting:
         )
 
 
-class Executor:
+class Emulator:
     """The kernels on CPU tensors."""
 
     device = torch.device("cpu")
@@ -93,7 +94,7 @@ class Gpu:
         _libraries.force_cuda_path(path)
 
 
-Machine = Executor | Gpu
+Machine = Emulator | Gpu
 
 
 def on(machine: Machine, tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -107,5 +108,5 @@ COOPERATIVE = Setting("cooperative", "H100")
 COOPERATIVE_UNITS = Setting("cooperative", "small")
 COOPERATIVE_PLAIN = Setting("cooperative", "small T4")
 CLUSTER = Setting("cluster", "H100")
-#: For every number type; clusters are for half types.
+#: For every dtype; clusters are for fp16 and bf16.
 SETTINGS = [STEPWISE, RESIDENT, RESIDENT_ROWS, COOPERATIVE, COOPERATIVE_UNITS]

@@ -51,40 +51,40 @@ def test_two_backward_passes_give_the_same_bits(machine, kind, setting, dtype):
 @pytest.mark.parametrize("setting", [*SETTINGS, COOPERATIVE_PLAIN], ids=str)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("reverse", [False, True])
-def test_the_order_of_threads_does_not_matter(executor, kind, setting, dtype, reverse):
-    check_orders(executor, setting, Case(kind, 6, 3, 3, 21, packed=True, reverse=reverse), dtype)
+def test_the_order_of_threads_does_not_matter(emulator, kind, setting, dtype, reverse):
+    check_orders(emulator, setting, Case(kind, 6, 3, 3, 21, packed=True, reverse=reverse), dtype)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("reverse", [False, True])
-def test_the_order_of_threads_does_not_matter_in_clusters(executor, kind, reverse):
+def test_the_order_of_threads_does_not_matter_in_clusters(emulator, kind, reverse):
     case = Case(kind, 18, 3, 3, 41, packed=True, reverse=reverse)
-    check_orders(executor, CLUSTER, case, torch.bfloat16)
+    check_orders(emulator, CLUSTER, case, torch.bfloat16)
 
 
-def check_orders(executor, setting, case, dtype):
-    expected = results_and_gradients(executor, setting, case, dtype)
+def check_orders(emulator, setting, case, dtype):
+    expected = results_and_gradients(emulator, setting, case, dtype)
     for order, seed in [("reverse", 0), ("random", 1), ("random", 2)]:
-        executor.module.set_order(order, seed)
-        assert_same_bits(results_and_gradients(executor, setting, case, dtype), expected)
+        emulator.module.set_order(order, seed)
+        assert_same_bits(results_and_gradients(emulator, setting, case, dtype), expected)
 
 
-# In the executor, memory that an op asks for is NaN until it is written.
+# In the emulator, memory that an op asks for is NaN until it is written.
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("setting", [*SETTINGS, COOPERATIVE_PLAIN], ids=str)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_no_memory_is_read_before_it_is_written(executor, kind, setting, dtype):
+def test_no_memory_is_read_before_it_is_written(emulator, kind, setting, dtype):
     for hidden in (9, 20):
         case = Case(kind, 6, 3, 3, hidden, packed=True)
-        found = results_and_gradients(executor, setting, case, dtype)
+        found = results_and_gradients(emulator, setting, case, dtype)
         assert not any(t.isnan().any() for t in found)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", PROJECTING, ids=str)
-def test_a_projection_reads_no_memory_before_it_is_written(executor, kind, dtype):
+def test_a_projection_reads_no_memory_before_it_is_written(emulator, kind, dtype):
     case = Case(kind, 6, 3, 3, 9, outputs=4, packed=True)
-    found = results_and_gradients(executor, STEPWISE, case, dtype)
+    found = results_and_gradients(emulator, STEPWISE, case, dtype)
     assert not any(t.isnan().any() for t in found)

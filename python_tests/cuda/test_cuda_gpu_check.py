@@ -1,4 +1,4 @@
-"""``python -m rotcell --check-gpu``: in the executor, and with workers that crash and hang."""
+"""``python -m rotcell --check-gpu``: in the emulator, and with workers that crash and hang."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from machines import POSES
 
 from rotcell import _libraries
 from rotcell.__main__ import main
-from rotcell.gpu_check import checks, command, timings, worker
-from rotcell.gpu_check.collect import collect
-from rotcell.gpu_check.machine import Gpu
-from rotcell.gpu_check.summary import summary, verdict
+from rotcell.cuda.gpu_check import checks, command, timings, worker
+from rotcell.cuda.gpu_check.collect import collect
+from rotcell.cuda.gpu_check.machine import Gpu
+from rotcell.cuda.gpu_check.summary import summary, verdict
 
 
 class PosedGpu(Gpu):
-    """The executor as the GPU that is checked."""
+    """The emulator as the GPU that is checked."""
 
     has_streams = False
     sizes = ((3, 9),)
@@ -43,11 +43,11 @@ class PosedGpu(Gpu):
 
 
 @pytest.fixture
-def posed(executor, monkeypatch):
-    monkeypatch.setattr(_libraries, "_cuda", ctypes.CDLL(executor.module.__file__))
-    executor.module.pose_as(POSES["small"])
-    yield executor
-    executor.module.remove_faults()
+def posed(emulator, monkeypatch):
+    monkeypatch.setattr(_libraries, "_cuda", ctypes.CDLL(emulator.module.__file__))
+    emulator.module.pose_as(POSES["small"])
+    yield emulator
+    emulator.module.remove_faults()
 
 
 EVERY = checks.all_checks()
@@ -97,15 +97,15 @@ def test_a_launch_that_fails_is_an_error_of_its_check(posed):
 def test_layers_and_the_self_check(posed, name):
     found = EVERY[name](PosedGpu(), 0.1)
     assert found["ok"] is True, found
-    if name == "self-check":  # every path, cell and pass
-        assert len(found["milliseconds"]) == 4 * 4 * 2
+    if name == "self-check":  # every path and cell
+        assert len(found["milliseconds"]) == 4 * 4
 
 
 def test_what_needs_streams_is_not_possible_without(posed):
     assert EVERY["graphs, resident, rot_lstm"](PosedGpu(), 0.1)["ok"] is None
 
 
-def test_every_path_is_timed_beside_torch(posed, monkeypatch):
+def test_every_path_is_timed_next_to_torch(posed, monkeypatch):
     monkeypatch.setattr(timings, "MOST_SAMPLES", 1)
     monkeypatch.setattr(timings, "SHORTEST_SAMPLE", 1e-9)
     row = timings.Row("rot_lstm", "float32", 3, 2, 8)
@@ -172,7 +172,7 @@ def test_the_rest_is_checked_after_a_crash_and_a_hang():
 # As the real one is started, but for what it checks.
 NOISY = """
 import os, sys
-from rotcell.gpu_check import worker
+from rotcell.cuda.gpu_check import worker
 
 class Machine:
     def force_path(self, path): pass
@@ -214,6 +214,17 @@ def test_a_failure_is_the_exit_status_and_in_the_file(tmp_path, capsys):
     assert command.check_gpu(output, 30, ["wrong", "a"], COMMAND) == command.FAILED
     assert json.loads(output.read_text())["checks"]["wrong"]["ok"] is False
     assert "wrong: WRONG" in capsys.readouterr().out
+
+
+def test_an_interrupted_check_is_written_and_ends_with_its_status(tmp_path, monkeypatch, capsys):
+    def interrupted(names, *arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "collect", interrupted)
+    output = tmp_path / "found.json"
+    assert command.check_gpu(output, 30, ["a"], COMMAND) == command.INTERRUPTED
+    assert json.loads(output.read_text())["not_made"] == ["a"]
+    assert "Interrupted" in capsys.readouterr().err
 
 
 def test_a_gpu_without_code_is_told(tmp_path, capsys):

@@ -11,42 +11,42 @@ ONE_LAUNCH = ["resident", "cooperative"]
 STEPS = 5
 
 
-def launches_of_each_pass(executor, case, path):
+def launches_of_each_pass(emulator, case, path):
     setting = Setting(path, "H100")
-    executor.use(setting, case, torch.float32)
+    emulator.use(setting, case, torch.float32)
     tensors, batch_sizes = case.arguments(torch.float32)
     leaves = [None if t is None else t.requires_grad_() for t in tensors]
-    executor.launches()
+    emulator.launches()
     out, *_ = case.kind.kernel(*leaves, batch_sizes, *case.options)
-    forward = executor.launches()
+    forward = emulator.launches()
     out.sum().backward()
-    return forward, executor.launches()
+    return forward, emulator.launches()
 
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("path", ONE_LAUNCH)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_sequence_is_one_launch_in_each_pass(executor, kind, path, packed, reverse):
+def test_a_sequence_is_one_launch_in_each_pass(emulator, kind, path, packed, reverse):
     case = Case(kind, 6, STEPS, 3, 20, packed=packed, reverse=reverse)
-    forward, backward = launches_of_each_pass(executor, case, path)
+    forward, backward = launches_of_each_pass(emulator, case, path)
     assert forward == {f"{kind}_{path}_forward": 1}
     assert backward == {f"{kind}_{path}_backward": 1}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_clusters_are_one_launch_in_each_pass(executor, kind):
-    executor.use(CLUSTER, Case(kind, 6, STEPS, 3, 20), torch.float16)
+def test_clusters_are_one_launch_in_each_pass(emulator, kind):
+    emulator.use(CLUSTER, Case(kind, 6, STEPS, 3, 20), torch.float16)
     tensors, batch_sizes = Case(kind, 6, STEPS, 3, 20).arguments(torch.float16)
     run(kind.kernel, tensors, batch_sizes)
     passes = ("forward", "backward")
-    assert executor.launches() == {f"{kind}_cluster_{pass_name}": 1 for pass_name in passes}
+    assert emulator.launches() == {f"{kind}_cluster_{pass_name}": 1 for pass_name in passes}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_stepwise_has_one_launch_for_each_stage_of_a_step(executor, kind):
+def test_stepwise_has_one_launch_for_each_stage_of_a_step(emulator, kind):
     case = Case(kind, 6, STEPS, 3, 20, packed=True)
-    passes = launches_of_each_pass(executor, case, "stepwise")
+    passes = launches_of_each_pass(emulator, case, "stepwise")
     stages = 2 if kind.num_states == 1 else 1
     for counts, pass_name in zip(passes, ("forward", "backward"), strict=True):
         assert counts == {f"{kind}_stage{stage}_{pass_name}": STEPS for stage in range(stages)}
@@ -54,25 +54,25 @@ def test_stepwise_has_one_launch_for_each_stage_of_a_step(executor, kind):
 
 @pytest.mark.parametrize("path", ONE_LAUNCH)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_each_direction_and_layer_is_a_launch_of_its_own(executor, kind, path):
+def test_each_direction_and_layer_is_a_separate_launch(emulator, kind, path):
     layer = kind.layer(3, 8, num_layers=2, bidirectional=True)
-    executor.force_path(path)
-    executor.launches()
+    emulator.force_path(path)
+    emulator.launches()
     out, _ = layer(torch.randn(4, 5, 3))
-    assert executor.launches() == {f"{kind}_{path}_forward": 4}
+    assert emulator.launches() == {f"{kind}_{path}_forward": 4}
     out.sum().backward()
-    assert executor.launches() == {f"{kind}_{path}_backward": 4}
+    assert emulator.launches() == {f"{kind}_{path}_backward": 4}
 
 
 @pytest.mark.parametrize(
     ("hidden", "batch", "path"),
     [(50, 8, "resident"), (300, 4, "cooperative"), (300, 129, "stepwise")],
 )
-def test_without_force_the_plan_is_followed(executor, hidden, batch, path):
+def test_without_force_the_plan_is_followed(emulator, hidden, batch, path):
     tensors, _ = Case(LSTM, batch, 3, 2, hidden).arguments(torch.float32)
     torch.ops.rotcell.rot_lstm(*tensors, None, *SIGMOIDS, False)
     names = {"stepwise": "rot_lstm_stage0_forward"}
-    assert set(executor.launches()) == {names.get(path, f"rot_lstm_{path}_forward")}
+    assert set(emulator.launches()) == {names.get(path, f"rot_lstm_{path}_forward")}
 
 
 FORCED = {
@@ -88,9 +88,9 @@ FORCED = {
 
 
 @pytest.mark.parametrize("name", FORCED)
-def test_a_forced_path_that_cannot_run_says_why(executor, name):
+def test_a_forced_path_that_cannot_run_says_why(emulator, name):
     path, case, message = FORCED[name]
-    executor.force_path(path)
+    emulator.force_path(path)
     tensors, _ = case.arguments(torch.float32)
     with pytest.raises(RuntimeError, match=f"forced path {path} cannot run.*{message}"):
         case.kind.kernel(*tensors, None)
@@ -98,51 +98,54 @@ def test_a_forced_path_that_cannot_run_says_why(executor, name):
 
 @pytest.mark.parametrize(
     ("device", "dtype", "message"),
-    [("A100", torch.float16, "has no clusters"), ("H100", torch.float32, "it is for half types")],
+    [
+        ("A100", torch.float16, "has no clusters"),
+        ("H100", torch.float32, "it is for fp16 and bf16"),
+    ],
 )
-def test_forced_clusters_that_cannot_run_say_why(executor, device, dtype, message):
-    executor.module.pose_as(device)
-    executor.force_path("cluster")
+def test_forced_clusters_that_cannot_run_say_why(emulator, device, dtype, message):
+    emulator.module.pose_as(KNOWN[device])
+    emulator.force_path("cluster")
     tensors, _ = Case(LSTM, 2, 2, 3, 6).arguments(dtype)
     with pytest.raises(RuntimeError, match=f"forced path cluster cannot run.*{message}"):
         LSTM.kernel(*tensors, None)
 
 
-def test_a_forced_path_without_cooperative_launch_says_why(executor):
-    executor.module.pose_as(KNOWN["T4"] | {"cooperative_launch": False})
-    executor.force_path("cooperative")
+def test_a_forced_path_without_cooperative_launch_says_why(emulator):
+    emulator.module.pose_as(KNOWN["T4"] | {"cooperative_launch": False})
+    emulator.force_path("cooperative")
     tensors, _ = Case(LSTM, 2, 2, 3, 6).arguments(torch.float32)
     with pytest.raises(RuntimeError, match="no cooperative launch"):
         LSTM.kernel(*tensors, None)
 
 
-def test_an_unknown_path_is_refused(executor):
+def test_an_unknown_path_is_refused(emulator):
     with pytest.raises(
         ValueError, match="stepwise, resident, cooperative or cluster, got 'fastest'"
     ):
-        executor.force_path("fastest")
+        emulator.force_path("fastest")
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_launch_that_fails_names_the_kernel(executor, kind):
+def test_a_launch_that_fails_names_the_kernel(emulator, kind):
     # A GPU that promises a block more shared memory than a multiprocessor has.
-    executor.module.pose_as(KNOWN["H100"] | {"shared_bytes_per_multiprocessor": 2048})
-    executor.force_path("cooperative")
+    emulator.module.pose_as(KNOWN["H100"] | {"shared_bytes_per_multiprocessor": 2048})
+    emulator.force_path("cooperative")
     tensors, _ = Case(kind, 2, 2, 3, 20).arguments(torch.float32)
     with pytest.raises(RuntimeError, match=f"{kind}_cooperative_forward.*failed to launch"):
         kind.kernel(*tensors, None)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_cooperative_launch_that_is_refused_goes_stepwise(executor, kind):
+def test_a_cooperative_launch_that_is_refused_goes_stepwise(emulator, kind):
     device = KNOWN["H100"] | {"shared_bytes_per_multiprocessor": 2048}
-    executor.module.pose_as(device)
+    emulator.module.pose_as(device)
     case = Case(kind, 4, 3, 2, 300, packed=True)
     setting = Setting("cooperative", "H100")
     assert setting.plan(case, torch.float64, "forward", device)["path"] == "cooperative"
     tensors, batch_sizes = case.arguments()
     results, grads = run(kind.kernel, tensors, batch_sizes)
-    counts = executor.launches()
+    counts = emulator.launches()
     assert counts
     assert all("_stage" in name for name in counts)
     expected, expected_grads = run(kind.reference, tensors, batch_sizes)
@@ -150,7 +153,7 @@ def test_a_cooperative_launch_that_is_refused_goes_stepwise(executor, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_clusters_that_are_refused_go_cooperative(executor, kind):
+def test_clusters_that_are_refused_go_cooperative(emulator, kind):
     case = Case(kind, 4, 3, 2, 300, packed=True)
     needed = {
         path: Setting(path, "H100").plan(case, torch.float16, "forward")["shared_bytes"]
@@ -159,36 +162,36 @@ def test_clusters_that_are_refused_go_cooperative(executor, kind):
     # No multiprocessor has room for a block of a cluster, but all have for one of the others.
     room = needed["cooperative"] + 1024
     assert room < needed["cluster"]
-    executor.module.pose_as(KNOWN["H100"] | {"shared_bytes_per_multiprocessor": room})
+    emulator.module.pose_as(KNOWN["H100"] | {"shared_bytes_per_multiprocessor": room})
     tensors, batch_sizes = case.arguments(torch.float16)
     results = kind.kernel(*tensors, batch_sizes)
-    assert executor.launches() == {f"{kind}_cooperative_forward": 1}
+    assert emulator.launches() == {f"{kind}_cooperative_forward": 1}
     expected = kind.reference(*(None if t is None else t.double() for t in tensors), batch_sizes)
     assert_all_near(results, expected, tolerance=2e-3)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_removing_the_executor_brings_the_cpu_ops_back(simt_module, kind):
+def test_removing_the_executor_brings_the_cpu_ops_back(emulator_module, kind):
     tensors, _ = Case(kind, 3, 4, 5, 6).arguments(torch.float32)
     arguments = (*tensors, None, False)
     on_cpu = kind.kernel(*arguments)
-    simt_module.reset_launches()
+    emulator_module.reset_launches()
     for _ in range(2):
-        simt_module.install()
+        emulator_module.install()
         kind.kernel(*arguments)
-        assert sum(simt_module.launches().values()) > 0
-        simt_module.remove()
-        simt_module.reset_launches()
+        assert sum(emulator_module.launches().values()) > 0
+        emulator_module.remove()
+        emulator_module.reset_launches()
         again = kind.kernel(*arguments)
-        assert simt_module.launches() == {}
+        assert emulator_module.launches() == {}
         assert all(torch.equal(a, b) for a, b in zip(on_cpu, again, strict=True))
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k.description.can_project], ids=str)
-def test_stepwise_projects(executor, kind):
+def test_stepwise_projects(emulator, kind):
     case = Case(kind, 4, STEPS, 3, 8, outputs=3)
-    executor.use(STEPWISE, case, torch.float32)
-    executor.force_path(None)
+    emulator.use(STEPWISE, case, torch.float32)
+    emulator.force_path(None)
     tensors, _ = case.arguments(torch.float32)
     kind.op(*tensors, None, *SIGMOIDS, False)
-    assert executor.launches() == {f"{kind}_stage0_forward": STEPS}
+    assert emulator.launches() == {f"{kind}_stage0_forward": STEPS}

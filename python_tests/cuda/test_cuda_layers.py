@@ -123,7 +123,7 @@ def test_half_types_keep_how_far_a_gate_is_from_one(forced, kind, dtype):
     )
     expected = torch.sigmoid(torch.tensor(-7.0, dtype=torch.float64))
     for gate in cell.gates:
-        if cell.recurrence.gates.get(gate) != "candidate":
+        if cell.activations[gate] != "tanh":
             distance = 1 - gates[:, cell.rows_of(gate, 6)].double().cpu()
             assert_near(distance, expected.expand_as(distance), torch.finfo(dtype).eps)
 
@@ -141,7 +141,7 @@ def test_backward_refuses_what_forward_did_not_save(machine, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_layer_trains_alike_on_the_cpu_kernels(simt_module, kind):
+def test_a_layer_trains_alike_on_the_cpu_kernels(emulator_module, kind):
     """Some steps of training: what the two do must not drift apart."""
     layer = kind.layer(4, 6, dtype=torch.float64)
     twin = copy.deepcopy(layer)
@@ -156,9 +156,9 @@ def test_a_layer_trains_alike_on_the_cpu_kernels(simt_module, kind):
         return list(model.parameters())
 
     on_cpu = train(twin)
-    simt_module.install()
+    emulator_module.install()
     try:
         found = train(layer)
     finally:
-        simt_module.remove()
+        emulator_module.remove()
     assert_all_near(found, on_cpu)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from machines import KNOWN
 
-from rotcell import _C, reference
+from rotcell import reference
+from rotcell.cuda import paths
 
 CELLS = [cell.name for cell in reference.CELLS.values()]
 PASSES = ["forward", "backward"]
@@ -17,7 +18,7 @@ DTYPES = ["float64", "float32", "float16", "bfloat16"]
 def plan(
     cell: str, pass_name: str, hidden: int, dtype: str, device: Any, batch: int = 32, **more: Any
 ) -> dict[str, Any] | None:
-    return _C.cuda_plan(cell, pass_name, hidden, batch, 100, dtype, device, **more)
+    return paths.plan(cell, pass_name, hidden, batch, 100, dtype, device, **more)
 
 
 def largest(path: str, *arguments: str, device: str | dict[str, int]) -> int:
@@ -190,7 +191,7 @@ def test_without_cooperative_launch_large_sizes_run_stepwise():
         ("backward", "float16", 256),
     ],
 )
-def test_large_batches_are_left_to_torchs_products(pass_name, dtype, largest_batch):
+def test_large_batches_are_left_to_torchs_matmuls(pass_name, dtype, largest_batch):
     def path(batch: int) -> str:
         return plan("rot_lstm", pass_name, 256, dtype, "A100", batch)["path"]
 
@@ -226,7 +227,7 @@ BAD = {
     "hidden": ({"hidden": -1}, "hidden must not be negative"),
     "device": ({"device": "GTX 285"}, "device must be .* got 'GTX 285'"),
     "properties": ({"device": {"multiprocessors": 3}}, "compute_capability is missing"),
-    "path": ({"path": "fastest"}, "path must be stepwise, resident, cooperative or cluster"),
+    "path": ({"path": "fastest"}, "path must be one of stepwise, resident, cooperative, cluster"),
 }
 
 
@@ -238,4 +239,4 @@ def test_bad_requests_are_refused(name):
     }  # fmt: skip
     change, message = BAD[name]
     with pytest.raises(ValueError, match=message):
-        _C.cuda_plan(**{**good, **change})
+        paths.plan(**{**good, **change})

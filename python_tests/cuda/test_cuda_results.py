@@ -129,7 +129,7 @@ HALF_CASES = [
 
 
 def check_half(machine: Machine, setting: Setting, case: Case, dtype: torch.dtype) -> None:
-    # Rounded are the outputs, which are also what the next step sees; stepwise, the products of
+    # Rounded are the outputs, which are also what the next step sees; stepwise, the matmuls of
     # torch as well. In gradients, those of the gates too; that of a single unit is one sum of terms
     # of order 1, which may cancel.
     rounding = torch.finfo(dtype).eps
@@ -163,14 +163,25 @@ def test_projections_of_half_types_are_as_good_as_their_rounding(machine, kind, 
 
 
 @pytest.mark.parametrize(
-    ("gates", "angle_gates"),
+    ("gate_activation", "angle_activation"),
     [("hard_sigmoid", "sigmoid"), ("sigmoid", "hard_sigmoid"), ("hard_sigmoid", "hard_sigmoid")],
 )
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("setting", [*SETTINGS, COOPERATIVE_PLAIN], ids=str)
-def test_gate_functions_match_the_reference(machine, setting, kind, gates, angle_gates):
-    case = Case(kind, 6, 3, 4, 21, packed=True, gates=gates, angle_gates=angle_gates)
-    if case.kind.description.rotates or angle_gates == "sigmoid":
+def test_gate_functions_match_the_reference(
+    machine, setting, kind, gate_activation, angle_activation
+):
+    case = Case(
+        kind,
+        6,
+        3,
+        4,
+        21,
+        packed=True,
+        gate_activation=gate_activation,
+        angle_activation=angle_activation,
+    )
+    if case.kind.description.rotates or angle_activation == "sigmoid":
         tolerance = TOLERANCE[torch.float64]
         check(machine, setting, case, torch.float64, tolerance, tolerance)
 

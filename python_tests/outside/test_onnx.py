@@ -1,4 +1,4 @@
-"""Export to ONNX, run by onnxruntime, beside the layer itself."""
+"""Export to ONNX, run by onnxruntime, compared with the layer itself."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class WithStates(nn.Module):
 def test_any_length_and_batch_both_directions_and_states(kind: Kind, tmp_path: Path) -> None:
     options: dict[str, Any] = {"proj_size": 2} if kind.description.can_project else {}
     if kind.description.rotates:
-        options["angle_gates"] = "hard_sigmoid"
+        options["angle_activation"] = "hard_sigmoid"
     model = WithStates(kind, bidirectional=True, num_layers=2, **options)
     x, states = torch.randn(4, 3, 3), states_for(kind, model.layer, 3)
     dynamic = ({0: DYNAMIC, 1: DYNAMIC}, tuple({1: DYNAMIC} for _ in states))
@@ -82,7 +82,7 @@ class Several(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        options = {"bias": False, "gates": "hard_sigmoid"}
+        options = {"bias": False, "gate_activation": "hard_sigmoid"}
         self.layers = nn.ModuleList(
             [
                 rotcell.RotLSTM(96, 96, batch_first=True, **options),

@@ -23,33 +23,33 @@ import rotcell
 LSTMS = [kind for kind in KINDS if "f" in kind.description.gates]
 
 
-# Initialisation
+# Initialization
 
 
-def initialise(model: nn.Module) -> None:
+def initialize(model: nn.Module) -> None:
     """By the name of each parameter and gate; the lines that replace those by quarters."""
     for module in model.modules():
         if not isinstance(module, nn.RNNBase):
             continue
         for name, parameter in module.named_parameters():
             if "weight_ih" in name:
-                for _, rows in module.gates_of(name):
+                for _, rows in module.named_gates(name):
                     nn.init.xavier_uniform_(rows)
             elif "weight_hh" in name:
-                for _, rows in module.gates_of(name):
+                for _, rows in module.named_gates(name):
                     nn.init.orthogonal_(rows)
             elif "bias" in name:
                 nn.init.zeros_(parameter)
                 if "f" in module._cell.gates and "bias_ih" in name:
-                    nn.init.ones_(module.gate("forget", name))
+                    nn.init.ones_(module.gate_rows("forget", name))
 
 
-def test_initialisation_gate_by_gate(kind: Kind) -> None:
+def test_initialization_gate_by_gate(kind: Kind) -> None:
     model = nn.Sequential(kind.layer(6, 8, 2, bidirectional=True))
-    initialise(model)
+    initialize(model)
     layer = model[0]
     for name in layer._flat_weights_names:
-        for gate, rows in layer.gates_of(name):
+        for gate, rows in layer.named_gates(name):
             if "bias" in name:
                 expected = float(gate == "f" and "bias_ih" in name)
                 assert (rows == expected).all()
@@ -65,8 +65,8 @@ def test_the_option_for_the_forget_bias_shifts_that_gate_alone(kind: Kind) -> No
     plain = kind.layer(3, 4)
     torch.manual_seed(1)
     layer = kind.layer(3, 4, forget_bias=2.0)
-    for gate, rows in layer.gates_of("bias_ih_l0"):
-        assert_near(rows, plain.gate(gate, "bias_ih_l0") + 2.0 * (gate == "f"))
+    for gate, rows in layer.named_gates("bias_ih_l0"):
+        assert_near(rows, plain.gate_rows(gate, "bias_ih_l0") + 2.0 * (gate == "f"))
 
 
 # Saving and copying
@@ -161,7 +161,7 @@ def test_a_tagger_learns_and_padding_does_not_matter(kind: Kind) -> None:
 
 
 def test_lbfgs_on_a_sine(kind: Kind) -> None:
-    """Two cells, stepped by hand, under an optimizer that calls the model several times a step."""
+    """Two cells, stepped by hand, under an optimizer that calls the model repeatedly."""
 
     class Forecaster(nn.Module):
         def __init__(self) -> None:
@@ -222,7 +222,7 @@ def test_truncated_backpropagation(kind: Kind, in_place: bool) -> None:
 
 
 @pytest.mark.parametrize("way", ["spectral_norm", "weight_norm"])
-def test_parametrised_weights(kind: Kind, way: str) -> None:
+def test_parametrized_weights(kind: Kind, way: str) -> None:
     layer = getattr(parametrizations, way)(kind.layer(3, 4), "weight_hh_l0")
     layer.eval()  # spectral_norm iterates in training
     x = torch.randn(5, 2, 3)

@@ -1,6 +1,6 @@
 """Drives a headless Chromium through its chromedriver, with the few commands that tests need.
 
-WebDriver is a small protocol of JSON over HTTP, so nothing has to be installed beside the browser.
+WebDriver is a small protocol of JSON over HTTP, so nothing but the browser has to be installed.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Browser:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.devtools("Emulation.setDeviceMetricsOverride", size)
 
-    def use_colours(self, scheme: str) -> None:
+    def use_colors(self, scheme: str) -> None:
         """What the system is said to prefer: light or dark."""
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self.devtools("Emulation.setEmulatedMedia", {"features": [feature]})
@@ -176,7 +176,7 @@ class Browser:
         )
 
     def choose(self, selector: str, value: str) -> None:
-        """Set a select, slider or number and tell the page."""
+        """Set a select, slider or number and notify the page."""
         self.run(
             "const e = document.querySelector(arguments[0]); e.value = arguments[1];"
             "e.dispatchEvent(new Event('input', {bubbles: true}));"

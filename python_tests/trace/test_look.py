@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rotcell.babi.cli import demo, main
-from rotcell.babi.data.source import Source
-from rotcell.babi.errors import LookError
-from rotcell.babi.training.evaluate import Answerer
-from rotcell.babi.training.look import (
+from rotcell.lab.cli import demo, main
+from rotcell.lab.errors import LookError
+from rotcell.lab.tasks.babi.data.source import Source
+from rotcell.lab.tasks.babi.evaluate import Answerer
+from rotcell.lab.tasks.babi.look import (
     Reader,
     look_at_question,
     prefix_probabilities,
     saliency,
 )
-from rotcell.babi.training.settings import RunSettings
-from rotcell.babi.training.train import train
+from rotcell.lab.tasks.babi.settings import RunSettings
+from rotcell.lab.tasks.babi.train import train
 
 STORY = ["Mary", "went", "to", "the", "kitchen", ".", "John", "moved", "to", "the", "garden", "."]
 QUESTION = ["Where", "is", "Mary", "?"]

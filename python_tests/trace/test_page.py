@@ -47,7 +47,7 @@ def test_holds_the_numbers_of_the_trace(tmp_path):
             assert not decoded(arrays["initial"], 7).any()
 
 
-def test_a_part_of_the_steps_starts_from_the_memory_before_it(tmp_path, trace):
+def test_a_part_of_the_steps_starts_from_the_state_before_it(tmp_path, trace):
     select = Selection(rows=[1], steps=slice(2, 4), pairs=[2, 0])
     path = trace.save(tmp_path / "t.html", list("abcde"), select)
     data = data_of(path)
@@ -55,8 +55,8 @@ def test_a_part_of_the_steps_starts_from_the_memory_before_it(tmp_path, trace):
     shown = data["directions"][0]
     assert shown["pairs"] == [2, 0]
     assert shown["units"] == [4, 5, 0, 1]
-    memory = trace[0].row("memory", 1).numpy()
-    assert np.array_equal(decoded(shown["rows"][0]["initial"], 4)[0], memory[1, [4, 5, 0, 1]])
+    state = trace[0].row("state", 1).numpy()
+    assert np.array_equal(decoded(shown["rows"][0]["initial"], 4)[0], state[1, [4, 5, 0, 1]])
     assert np.array_equal(
         decoded(shown["rows"][0]["angles"], 2), trace[0].row("angles", 1)[2:4, [2, 0]]
     )

@@ -47,7 +47,7 @@ def reading():
 @pytest.fixture
 def page(browser, trace, reading, tmp_path):
     browser.resize(1280, 900)
-    browser.use_colours("light")
+    browser.use_colors("light")
     path = trace.save(
         tmp_path / "t.html", [TOKENS, TOKENS], [0, 1], readings=[reading, reading], title="A test"
     )
@@ -78,7 +78,7 @@ def assert_shows(browser, direction, row, step):
     for name in (*"ifgo", "before_rotation", "after_rotation", "output"):
         units = direction.row(name, row)[step, 2 * pair : 2 * pair + 2].tolist()
         assert shown(browser, name) == pytest.approx(units, abs=5.1e-5), name
-    previous = direction.row("previous_memory", row)[step, 2 * pair : 2 * pair + 2].tolist()
+    previous = direction.row("previous_state", row)[step, 2 * pair : 2 * pair + 2].tolist()
     assert shown(browser, "previous") == pytest.approx(previous, abs=5.1e-5)
 
 
@@ -168,7 +168,7 @@ def test_every_quantity_can_be_shown(page):
     for name in names:
         page.choose("#quantity", name)
         pictures.add(page.run("return document.getElementById('map').toDataURL()"))
-    # The memory after the turn and its output differ from all others, as do the gates.
+    # The state after the turn and its output differ from all others, as do the gates.
     assert len(pictures) == len(names)
     assert page.console() == []
 
@@ -224,20 +224,20 @@ def test_plays_and_pauses(page):
     assert page.run("return document.getElementById('dot').getAttribute('cx')") == dot
 
 
-def test_the_plane_ends_where_the_memory_is(page, trace):
+def test_the_plane_ends_where_the_state_is(page, trace):
     page.choose("#slider", "6")
     pair = chosen_pair(page)
     x, y = (
         float(page.run(f"return document.getElementById('dot').getAttribute('c{axis}')"))
         for axis in "xy"
     )
-    memory = trace[0].row("memory", 0)[6, 2 * pair : 2 * pair + 2]
-    assert math.atan2(200 - y, x - 200) == pytest.approx(math.atan2(memory[1], memory[0]), abs=0.05)
-    # The arc starts where the memory before the turn is and has its length.
+    state = trace[0].row("state", 0)[6, 2 * pair : 2 * pair + 2]
+    assert math.atan2(200 - y, x - 200) == pytest.approx(math.atan2(state[1], state[0]), abs=0.05)
+    # The arc starts where the state before the turn is and has its length.
     arc = page.run("return document.querySelector('#plane .turn').getAttribute('d')")
     start = [float(n) for n in re.match(r"M([\d.]+) ([\d.]+)A", arc).groups()]
     before = trace[0].row("before_rotation", 0)[6, 2 * pair : 2 * pair + 2]
-    scale = math.hypot(x - 200, 200 - y) / float(memory.norm())
+    scale = math.hypot(x - 200, 200 - y) / float(state.norm())
     assert (start[0] - 200) / scale == pytest.approx(float(before[0]), abs=0.01)
     assert (200 - start[1]) / scale == pytest.approx(float(before[1]), abs=0.01)
 
@@ -298,10 +298,10 @@ def test_light_and_dark(page):
         "matchMedia('(prefers-color-scheme: dark)').addEventListener("
         "'change', e => { window.prefersDark = e.matches; });"
     )
-    page.use_colours("dark")
+    page.use_colors("dark")
     page.wait("window.prefersDark === true")
     assert page.run("return document.documentElement.dataset.theme") == "dark"
-    page.use_colours("light")
+    page.use_colors("light")
     page.wait("document.documentElement.dataset.theme === 'light'")
     assert page.run(ground) == light
 
@@ -322,7 +322,7 @@ def test_everything_can_be_reached_and_has_a_name(page):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_stand_out_from_the_ground(page, scheme):
-    page.use_colours(scheme)
+    page.use_colors(scheme)
     page.wait(f"document.documentElement.dataset.theme === '{scheme}'")
     ratios = page.run(
         """

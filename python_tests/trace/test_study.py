@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from rotcell import RotLSTM
-from rotcell.babi.data.source import Source
-from rotcell.babi.training.checkpoint import Checkpoint
-from rotcell.babi.training.settings import RunSettings
-from rotcell.babi.training.tensors import vectorise
-from rotcell.babi.training.train import Place, Trainer, train
+from rotcell.lab.tasks.babi.checkpoint import Checkpoint
+from rotcell.lab.tasks.babi.data.source import Source
+from rotcell.lab.tasks.babi.settings import RunSettings
+from rotcell.lab.tasks.babi.tensors import vectorize
+from rotcell.lab.tasks.babi.train import Place, Trainer, train
 
 STUDY = Path(__file__).resolve().parents[2] / "studies" / "angles"
 sys.path.insert(0, str(STUDY))
@@ -31,7 +31,7 @@ SOURCE = Source(questions=60)
 
 @pytest.fixture(scope="module")
 def tensors():
-    return vectorise(SOURCE.load(1))
+    return vectorize(SOURCE.load(1))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_masked_angles_do_not_depend_on_what_is_masked():
     assert layer.bias_ih_l0.grad[16:].any()
 
 
-def test_a_sign_flip_is_an_lstm_that_negates_its_memory():
+def test_a_sign_flip_is_an_lstm_that_negates_its_cell_state():
     layer, x = RotLSTM(3, 4), torch.randn(5, 2, 3)
     plain = nn.LSTMCell(3, 4)
     for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
@@ -138,7 +138,7 @@ def test_watching_leaves_out_padding(model, tensors):
 def test_ablations_begin_with_the_model_itself(model, tensors):
     found = measure.ablations(model, tensors.train, tensors.test)
     assert found["plain loop, as trained"] == pytest.approx(found["as trained"], abs=0.02)
-    assert "_run_direction" not in model.story_rnn.__dict__
+    assert model.story_rnn.direction_runner is None
     with torch.no_grad():
         expected = measure.accuracy(model, tensors.test)
     assert found["as trained"] == expected

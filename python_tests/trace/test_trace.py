@@ -37,29 +37,35 @@ def hard_sigmoid(a):
     return (0.2 * a + 0.5).clamp(0, 1)
 
 
-SQUASH = {"sigmoid": torch.sigmoid, "hard_sigmoid": hard_sigmoid}
+ACTIVATIONS = {"sigmoid": torch.sigmoid, "hard_sigmoid": hard_sigmoid}
 
 
-def lstm_row(x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr, squash, squash_angles):
+def lstm_row(x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr, gate_activation, angle_activation):
     """All that happens to one row; arrays by name, [T, ...]."""
     steps = []
     for x_t in x:
         a = w_ih @ x_t + b_ih + w_hh @ h + b_hh
         i, f, g, o, rot = parts_of(a, 4, len(c))
-        i, f, o, g, u = squash(i), squash(f), squash(o), g.tanh(), 2 * math.pi * squash_angles(rot)
+        i, f, o, g, u = (
+            gate_activation(i),
+            gate_activation(f),
+            gate_activation(o),
+            g.tanh(),
+            2 * math.pi * angle_activation(rot),
+        )
         kept, previous = f * c, c
         d = kept + i * g
         c = turned(d, u)
         h = o * c.tanh()
         h = h if w_hr is None else w_hr @ h
         steps.append(
-            {"angles": u, "i": i, "f": f, "g": g, "o": o, "before_rotation": d, "memory": c,
-             "after_rotation": c, "output": h, "kept": kept, "previous_memory": previous}
+            {"angles": u, "i": i, "f": f, "g": g, "o": o, "before_rotation": d, "state": c,
+             "after_rotation": c, "output": h, "kept": kept, "previous_state": previous}
         )  # fmt: skip
     return steps
 
 
-def gru_row(x, h, w_ih, w_hh, b_ih, b_hh, squash, squash_angles):
+def gru_row(x, h, w_ih, w_hh, b_ih, b_hh, gate_activation, angle_activation):
     """As `lstm_row`."""
     hidden = len(h)
     steps = []
@@ -68,15 +74,15 @@ def gru_row(x, h, w_ih, w_hh, b_ih, b_hh, squash, squash_angles):
             parts_of(w_ih @ x_t + b_ih, 3, hidden),
             parts_of(w_hh @ h + b_hh, 3, hidden),
         )
-        r, z = (squash(from_x[k] + from_h[k]) for k in (0, 1))
-        u = 2 * math.pi * squash_angles(from_x[3] + from_h[3])
+        r, z = (gate_activation(from_x[k] + from_h[k]) for k in (0, 1))
+        u = 2 * math.pi * angle_activation(from_x[3] + from_h[3])
         previous, d = h, r * h
         n_rows = slice(2 * hidden, 3 * hidden)
         n = (from_x[2] + w_hh[n_rows] @ turned(d, u) + b_hh[n_rows]).tanh()
         h = (1 - z) * h + z * n
         steps.append(
-            {"angles": u, "r": r, "z": z, "n": n, "before_rotation": d, "memory": h,
-             "after_rotation": turned(d, u), "output": h, "kept": d, "previous_memory": previous}
+            {"angles": u, "r": r, "z": z, "n": n, "before_rotation": d, "state": h,
+             "after_rotation": turned(d, u), "output": h, "kept": d, "previous_state": previous}
         )  # fmt: skip
     return steps
 
@@ -84,7 +90,8 @@ def gru_row(x, h, w_ih, w_hh, b_ih, b_hh, squash, squash_angles):
 def expected_of(layer, x, states):
     """Per direction, what happens to one row x [T, input]: arrays by name."""
     directions = 2 if layer.bidirectional else 1
-    squash = SQUASH[layer.gates], SQUASH[getattr(layer, "angle_gates", "sigmoid")]
+    names = layer.gate_activation, getattr(layer, "angle_activation", "sigmoid")
+    activations = [ACTIVATIONS[name] for name in names]
     found = []
     for number in range(layer.num_layers):
         outputs = []
@@ -98,11 +105,11 @@ def expected_of(layer, x, states):
             ]
             read = x.flip(0) if reverse else x
             if isinstance(layer, (RotGRU, ClassicGRU)):
-                steps = gru_row(read, states[0][k], *weights, *squash)
+                steps = gru_row(read, states[0][k], *weights, *activations)
             else:
                 w_hr = getattr(layer, f"weight_hr_{suffix}", None)
                 w_hr = None if w_hr is None else w_hr.detach()
-                steps = lstm_row(read, states[0][k], states[1][k], *weights, w_hr, *squash)
+                steps = lstm_row(read, states[0][k], states[1][k], *weights, w_hr, *activations)
             arrays = {name: torch.stack([s[name] for s in steps]).detach() for name in steps[0]}
             arrays = {name: a.flip(0) if reverse else a for name, a in arrays.items()}
             found.append(arrays)
@@ -116,11 +123,11 @@ LAYERS = {
     "lstm, two layers, two directions": lambda **o: RotLSTM(3, 4, 2, bidirectional=True, **o),
     "lstm, projection": lambda **o: RotLSTM(3, 6, 2, bidirectional=True, proj_size=2, **o),
     "lstm, no biases": lambda **o: RotLSTM(3, 4, bias=False, **o),
-    "lstm, hard gates": lambda **o: RotLSTM(3, 5, gates="hard_sigmoid", **o),
-    "lstm, hard angles": lambda **o: RotLSTM(3, 5, angle_gates="hard_sigmoid", **o),
+    "lstm, hard gates": lambda **o: RotLSTM(3, 5, gate_activation="hard_sigmoid", **o),
+    "lstm, hard angles": lambda **o: RotLSTM(3, 5, angle_activation="hard_sigmoid", **o),
     "lstm without rotation": lambda **o: LSTM(3, 5, 2, bidirectional=True, **o),
     "gru": lambda **o: RotGRU(3, 5, **o),
-    "gru, hard gates": lambda **o: RotGRU(3, 5, gates="hard_sigmoid", **o),
+    "gru, hard gates": lambda **o: RotGRU(3, 5, gate_activation="hard_sigmoid", **o),
     "gru without rotation": lambda **o: ClassicGRU(3, 5, **o),
     "gru, two layers, two directions": lambda **o: RotGRU(3, 4, 2, bidirectional=True, **o),
 }
@@ -172,7 +179,7 @@ def test_packed_rows_are_in_the_callers_order(make):
         expected = expected_of(layer, x, [s[:, row] for s in states])
         assert_row_equals(trace, row, expected, torch.float64)
     own, _ = layer(packed, given)
-    assert isinstance(trace[0].memory, PackedSequence)
+    assert isinstance(trace[0].state, PackedSequence)
     assert torch.equal(trace.output.data, own.data)
     assert torch.equal(trace.output.unsorted_indices, own.unsorted_indices)
     arrays = trace.to_numpy()
@@ -222,7 +229,7 @@ def test_episodes_are_traced_as_if_alone(make):
         for begin, end in itertools.pairwise(begins)
     ]
     for k, direction in enumerate(whole):
-        for name in (*direction.names, "previous_memory", "kept"):
+        for name in (*direction.names, "previous_state", "kept"):
             alone = torch.cat([part[k].flat(name) for part in parts])
             torch.testing.assert_close(direction.flat(name), alone, rtol=0, atol=1e-14)
     torch.testing.assert_close(whole.output, layer(x, resets=resets)[0], rtol=0, atol=0)
@@ -240,7 +247,7 @@ def test_an_lstm_of_torch_has_no_angles(bias):
     assert torch.equal(trace[0].before_rotation, trace[0].after_rotation)
     for last, direction in zip(lstm(x)[1][1].detach(), trace, strict=True):
         step = 0 if direction.reverse else -1
-        torch.testing.assert_close(direction.memory[:, step], last)
+        torch.testing.assert_close(direction.state[:, step], last)
     assert math.isnan(trace.summary()[0].mean_angle)
     assert "nan" not in str(trace.summary())
     assert 0 < trace.summary()[0].norm_kept < 1

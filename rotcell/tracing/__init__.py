@@ -1,6 +1,6 @@
-"""Looking inside a layer: what its angles, gates and memory were at every step.
+"""Look inside a layer: its angles, gates and states at every step.
 
-`trace` runs a layer and keeps what its kernels save for backward; a `Trace` names it, sums it up
+`trace` runs a layer and keeps what its kernels save for backward; a `Trace` names it, summarizes it
 and writes it as a page for a browser.
 """
 

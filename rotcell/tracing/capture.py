@@ -1,4 +1,4 @@
-"""What the kernels save for backward, split into named parts.
+"""What the kernels save for the backward pass, split into named parts.
 
 All of tracing that knows the ops and how they lay out what they save is in this file.
 """
@@ -6,6 +6,7 @@ All of tracing that knows the ops and how they lay out what they save is in this
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -15,16 +16,25 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from rotcell import ops
-from rotcell.base import Layer, with_context_beside
-from rotcell.layers import LSTM, ClassicGRU, RotGRU, RotLSTM
-from rotcell.reference import Cell, StateChanges, Weights, rotate
+from rotcell.layers import (
+    EURNN,
+    GORU,
+    LSTM,
+    RUM,
+    ClassicGRU,
+    DirectionCall,
+    Layer,
+    RotGRU,
+    RotLSTM,
+)
+from rotcell.reference import Cell, StateHooks, rotate
 
 from .layout import Layout
 
 
 @dataclass(frozen=True)
 class Captured:
-    """One direction of one layer; tokens are flat, ``[N, ...]``, in the kernels' number type."""
+    """One direction of one layer; tokens are flat, ``[N, ...]``, in the kernels' dtype."""
 
     layout: Layout
     reverse: bool
@@ -34,18 +44,18 @@ class Captured:
     fresh: Tensor | None  # bool [N, 1]: steps that start from zero; None if no episode begins
 
     @property
-    def initial_memory(self) -> Tensor:
-        """``[B, H]``, what `memory` is before the first step."""
+    def initial_state(self) -> Tensor:
+        """``[B, H]``, what `state` is before the first step."""
         raise NotImplementedError
 
     @property
-    def memory(self) -> Tensor:
+    def state(self) -> Tensor:
         """``[N, H]``, what the next step starts from."""
         raise NotImplementedError
 
     @property
     def kept(self) -> Tensor:
-        """``[N, H]``, what a gate leaves of the memory that the step started from."""
+        """``[N, H]``, what a gate leaves of the state that the step started from."""
         raise NotImplementedError
 
     @property
@@ -59,9 +69,9 @@ class Captured:
         raise NotImplementedError
 
     @property
-    def previous_memory(self) -> Tensor:
+    def previous_state(self) -> Tensor:
         """``[N, H]``, what each step started from."""
-        previous = self.layout.previous(self.memory, self.initial_memory, self.reverse)
+        previous = self.layout.previous(self.state, self.initial_state, self.reverse)
         return previous if self.fresh is None else previous.masked_fill(self.fresh, 0)
 
 
@@ -71,19 +81,19 @@ class CapturedLSTM(Captured):
 
     cells: Tensor  # [N, H]
     c_0: Tensor  # [B, H]
-    zoneout: bool  # cells hold a share of what was there before
+    zoneout: bool  # whether cells are mixed with the old ones
 
     @property
-    def initial_memory(self) -> Tensor:
+    def initial_state(self) -> Tensor:
         return self.c_0
 
     @property
-    def memory(self) -> Tensor:
+    def state(self) -> Tensor:
         return self.cells
 
     @property
     def kept(self) -> Tensor:
-        return self.gates["f"] * self.previous_memory
+        return self.gates["f"] * self.previous_state
 
     @property
     def before_rotation(self) -> Tensor:
@@ -101,17 +111,20 @@ class CapturedLSTM(Captured):
 
 @dataclass(frozen=True)
 class CapturedGRU(Captured):
-    """The candidate sees U(u) d of d = h r; the memory is the output."""
+    """The candidate sees U(u) d of d = h r; the state is the output.
+
+    In a `GRU`, which resets after its matmul, h r is shown as well but enters no matmul.
+    """
 
     h_0: Tensor  # [B, H]
-    dropout: Tensor | None  # [N, H], factors of h where it enters the products
+    dropout: Tensor | None  # [N, H], factors of h where it enters the matmuls
 
     @property
-    def initial_memory(self) -> Tensor:
+    def initial_state(self) -> Tensor:
         return self.h_0
 
     @property
-    def memory(self) -> Tensor:
+    def state(self) -> Tensor:
         return self.output
 
     @property
@@ -120,7 +133,7 @@ class CapturedGRU(Captured):
 
     @property
     def before_rotation(self) -> Tensor:
-        before = self.gates["r"] * self.previous_memory
+        before = self.gates["r"] * self.previous_state
         return before if self.dropout is None else before * self.dropout
 
     @property
@@ -156,55 +169,63 @@ def capture(
         names = ", ".join(kind.__name__ for kind in (RotLSTM, RotGRU, LSTM, ClassicGRU))
         raise TypeError(
             f"layer must be a {names} or an nn.LSTM"
-            + (", and nn.GRU resets after the product" if isinstance(layer, nn.GRU) else "")
+            + (", and nn.GRU resets after the matmul" if isinstance(layer, nn.GRU) else "")
             + f": got {cell_name}"
         )
+    if isinstance(layer, (RUM, GORU, EURNN)):
+        raise TypeError(f"trace needs a layer with gates and angles per timestep, got {cell_name}")
     if not isinstance(x, (Tensor, PackedSequence)):
         raise TypeError(f"x must be a tensor or a PackedSequence, got {type(x).__name__}")
-    found: list[Captured] = []
-    layout: list[Layout] = []
+    recorder = _Recorder(x, layer.batch_first)
+    # A shallow copy shares the parameters, and leaves the layer itself to its other users.
+    twin: Any = copy.copy(layer)
+    twin.direction_runner = recorder
+    output, last_state = twin.forward(x, state, resets=resets, context=context)
+    return Capture(cell_name, recorder.layout, output, last_state, recorder.directions)
 
-    def run_direction(
-        given: Tensor,
-        given_states: tuple[Tensor, ...],
-        weights: Weights,
-        batch_sizes: Tensor | None,
-        reverse: bool,
-        batch_first: bool,
-        changes: StateChanges,
-        return_cells: bool,
-    ) -> tuple[Tensor, ...]:
-        if not layout:
-            layout.append(Layout.of(x, layer.batch_first))
-        tokens, states = ops.as_tokens(given), tuple(map(ops.as_tokens, given_states))
-        arguments = (
-            tokens, states, weights, batch_sizes, reverse, layer.gates, layer.angle_gates, changes,
+
+class _Recorder:
+    """Runs the directions of a layer, and keeps what the kernels save for backward."""
+
+    def __init__(self, x: Tensor | PackedSequence, batch_first: bool) -> None:
+        self._x, self._batch_first = x, batch_first
+        self.directions: list[Captured] = []
+
+    @functools.cached_property
+    def layout(self) -> Layout:
+        """Asked for once the layer has checked its input."""
+        return Layout.of(self._x, self._batch_first)
+
+    def __call__(self, call: DirectionCall) -> tuple[Tensor, ...]:
+        tokens, states = ops.as_tokens(call.x), tuple(map(ops.as_tokens, call.states))
+        results = ops.sequence_with_saved(
+            call.cell, tokens, states, call.weights, call.batch_sizes, call.reverse,
+            call.gate_activation, call.angle_activation, call.hooks,
         )  # fmt: skip
-        results = ops.sequence_with_saved(layer._cell, *arguments)
         if results is None:
             raise RuntimeError(
-                "trace reads what the kernels save, and here the layer would run on the reference "
+                "trace reads what the kernels save, but here the layer would run on the reference "
                 f"code (device {tokens.device.type!r}, or inside use_reference() or a transform)"
             )
-        (out, *last), (gates, *memory) = results
-        named, angles = _by_gate(gates, layer._cell, layer.hidden_size)
-        fresh = _fresh_steps(changes.resets, layout[0], len(states[0]), reverse)
-        common = (layout[0], reverse, named, angles, out, fresh)
-        if memory:
-            zoneout = changes.zoneout_c is not None
-            found.append(CapturedLSTM(*common, memory[0], states[1], zoneout))
-        else:
-            found.append(
-                CapturedGRU(*common, states[0], _mask_of_tokens(changes, batch_sizes, out))
-            )
-        return ops.laid_out_as(given, given_states, (out, *last), batch_first)
+        (out, *last), (gates, *cells) = results
+        self.directions.append(self._captured(call, states, out, gates, cells))
+        return ops.laid_out_as(call.x, call.states, (out, *last), call.batch_first)
 
-    # A shallow copy shares the parameters; all but running a direction is the layer's own code.
-    twin: Any = copy.copy(layer)
-    twin._run_direction = run_direction
-    twin._run_with_context = with_context_beside(run_direction)
-    output, last_state = twin.forward(x, state, resets=resets, context=context)
-    return Capture(cell_name, layout[0], output, last_state, found)
+    def _captured(
+        self,
+        call: DirectionCall,
+        states: tuple[Tensor, ...],
+        out: Tensor,
+        gates: Tensor,
+        cells: list[Tensor],
+    ) -> Captured:
+        named, angles = _by_gate(gates, call.cell, call.states[-1].shape[-1])
+        fresh = _fresh_steps(call.hooks.resets, self.layout, len(states[0]), call.reverse)
+        common = (self.layout, call.reverse, named, angles, out, fresh)
+        if cells:
+            has_zoneout = call.hooks.zoneout_c is not None
+            return CapturedLSTM(*common, cells[0], states[1], has_zoneout)
+        return CapturedGRU(*common, states[0], _mask_of_tokens(call.hooks, call.batch_sizes, out))
 
 
 def _fresh_steps(resets: Tensor | None, layout: Layout, rows: int, reverse: bool) -> Tensor | None:
@@ -212,15 +233,13 @@ def _fresh_steps(resets: Tensor | None, layout: Layout, rows: int, reverse: bool
     if resets is None:
         return None
     begins = resets.unsqueeze(1)
-    # Backwards a step comes after the first of the next episode.
+    # In reverse a step follows the first step of the next episode.
     return layout.previous(begins, begins.new_zeros(rows, 1), reverse) if reverse else begins
 
 
-def _mask_of_tokens(
-    changes: StateChanges, batch_sizes: Tensor | None, out: Tensor
-) -> Tensor | None:
+def _mask_of_tokens(hooks: StateHooks, batch_sizes: Tensor | None, out: Tensor) -> Tensor | None:
     """Recurrent dropout's factors for every token, ``[N, H]``."""
-    mask = changes.recurrent_dropout
+    mask = hooks.recurrent_dropout
     if mask is None:
         return None
     if batch_sizes is None:
@@ -231,9 +250,13 @@ def _mask_of_tokens(
 def _by_gate(
     saved: Tensor, cell: Cell, hidden_size: int
 ) -> tuple[dict[str, Tensor], Tensor | None]:
-    """Views of the saved tensor. It holds shares of a turn for the angles, which become radians."""
-    parts = saved.split_with_sizes(cell.gate_sizes(hidden_size), dim=1)
-    named = dict(zip(cell.gates, parts, strict=True))
+    """Views of the saved tensor. Angles are saved as fractions of a turn, and become radians."""
+    apart = cell.recurrence.apart
+    sizes = cell.gate_sizes(hidden_size) + [hidden_size] * len(apart)
+    parts = saved.split_with_sizes(sizes, dim=1)
+    named = dict(zip(cell.gates, parts, strict=False))
+    for (gate, value), part in zip(apart.items(), parts[len(named) :], strict=True):
+        named[gate] = value(named[gate], part, named)
     if not cell.rotates:
         return named, None
     (angles,) = (named.pop(gate) for gate in cell.rotation.gates)

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 @dataclass(frozen=True)
 class Layout:
-    """The way from a flat ``[N, ...]``, one step after the other, to what the caller knows."""
+    """How to get from a flat ``[N, ...]``, one step after the other, to the caller's layout."""
 
     batch_sizes: Sequence[int]  # rows alive at each step
     batched: bool = True
@@ -95,7 +95,7 @@ class Layout:
         return initial[self._place(row)]
 
     def _place(self, row: int) -> int:
-        """Where a row of the caller's stands among the flat ones."""
+        """The place of a caller's row among the flat ones."""
         if not 0 <= row < self.rows:
             raise IndexError(f"row must be between 0 and {self.rows - 1}, got {row}")
         order = self.packed.unsorted_indices if self.packed is not None else None

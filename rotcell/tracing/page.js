@@ -29,8 +29,8 @@
     r: "reset gate r",
     z: "update gate z",
     n: "candidate n",
-    before_rotation: "memory before the turn",
-    after_rotation: "memory after the turn",
+    before_rotation: "state before rotation",
+    after_rotation: "state after rotation",
     output: "output h",
   };
   const SIGNED = ["deviation", "g", "n", "before_rotation", "after_rotation", "output"];
@@ -54,7 +54,7 @@
   const rotates = () => direction().names.includes("angles");
   const hasForgetGate = () => direction().names.includes("f");
 
-  // All that is shown of a direction; a cell without rotation has one memory, not two.
+  // All that is shown of a direction; a cell without rotation has one state, not two.
   const quantities = () =>
     rotates()
       ? direction().names.flatMap((name) => (name === "angles" ? ["angles", "deviation"] : [name]))
@@ -62,7 +62,7 @@
   const ofPairs = (name) => name === "angles" || name === "deviation";
 
   function label(name) {
-    if (name === "after_rotation" && !rotates()) return "memory";
+    if (name === "after_rotation" && !rotates()) return "state";
     if (MEMORIES.includes(name) && !hasForgetGate()) return `reset ${LABELS[name]}`;
     return LABELS[name] || `gate ${name}`;
   }
@@ -108,7 +108,7 @@
     return [initial[2 * pair], initial[2 * pair + 1]];
   }
 
-  // Where the memory of a pair goes in one step: straight parts and the turn.
+  // Where the state of a pair goes in one step: straight parts and the turn.
   function movement(step, pair) {
     const was = previousMemory(step, pair);
     const before = pairOf("before_rotation", step, pair);
@@ -122,7 +122,7 @@
     return { was, kept, before, after, is, turn: rotates() ? shortWay(angle(step, pair)) : 0 };
   }
 
-  // --- Colours ------------------------------------------------------------------------------------
+  // --- Colors ------------------------------------------------------------------------------------
 
   const dark = () => document.documentElement.dataset.theme === "dark";
 
@@ -151,7 +151,7 @@
   }
 
   // Cyclic: no turn is the ground; each way round has its hue, and both end in violet at half a turn.
-  function cyclicColour(u) {
+  function cyclicColor(u) {
     const w = shortWay(u);
     const share = Math.abs(w) / Math.PI;
     const hue = (w >= 0 ? between(235, 310, share ** 1.5) : between(75, -50, share ** 1.5)) * (Math.PI / 180);
@@ -160,7 +160,7 @@
     return rgb(lightness, chroma * Math.cos(hue), chroma * Math.sin(hue));
   }
 
-  function signedColour(x) {
+  function signedColor(x) {
     const share = Math.min(1, Math.abs(x));
     const hue = x >= 0 ? BLUE : ORANGE;
     const chroma = 0.14 * share ** 0.8;
@@ -168,7 +168,7 @@
     return rgb(lightness, chroma * Math.cos(hue), chroma * Math.sin(hue));
   }
 
-  function shareColour(x) {
+  function shareColor(x) {
     const share = Math.min(1, Math.max(0, x));
     const hue = between(175, 215, share) * (Math.PI / 180);
     const chroma = 0.1 * Math.sin(Math.PI * (0.12 + 0.68 * share));
@@ -187,14 +187,14 @@
     return most || 1;
   }
 
-  // {colour(x), from, to}: how a quantity is coloured.
+  // {color(x), from, to}: how a quantity is colored.
   function scale(name) {
-    if (name === "angles") return { colour: cyclicColour, from: 0, to: TAU };
+    if (name === "angles") return { color: cyclicColor, from: 0, to: TAU };
     if (SIGNED.includes(name)) {
       const limit = MEMORIES.includes(name) || name === "deviation" ? largest(name) : 1;
-      return { colour: (x) => signedColour(x / limit), from: -limit, to: limit };
+      return { color: (x) => signedColor(x / limit), from: -limit, to: limit };
     }
-    return { colour: shareColour, from: 0, to: 1 };
+    return { color: shareColor, from: 0, to: 1 };
   }
 
   // --- Order of the pairs -------------------------------------------------------------------------
@@ -311,7 +311,7 @@
     canvas.style.width = `${width}px`;
     canvas.style.height = `${height}px`;
     $("spacer").style.width = `${Math.max(width, left + column * steps())}px`;
-    // For whoever wants to point at a cell from outside.
+    // For callers that point at a cell from outside.
     Object.assign(canvas.dataset, { left, top, column, row });
   }
 
@@ -345,11 +345,11 @@
     context.beginPath();
     context.rect(left, 0, width - left, height);
     context.clip();
-    const { colour } = scale(state.quantity);
+    const { color } = scale(state.quantity);
     const gap = column > 6 && row > 6 ? 1 : 0;
     for (let t = firstStep; t < endStep; t++) {
       rows.forEach((r, k) => {
-        context.fillStyle = css(colour(value(state.quantity, t, r.column)));
+        context.fillStyle = css(color(value(state.quantity, t, r.column)));
         context.fillRect(at(t), top + k * row, column - gap, row - gap);
       });
     }
@@ -482,7 +482,7 @@
 
   function drawLegend() {
     const name = state.quantity;
-    const { colour, from, to } = scale(name);
+    const { color, from, to } = scale(name);
     if (name === "angles") {
       const ring = [];
       const count = 72;
@@ -490,7 +490,7 @@
         const [a, b] = [(k * TAU) / count, ((k + 1.15) * TAU) / count];
         const point = (u, r) => `${(r * Math.cos(u)).toFixed(2)} ${(-r * Math.sin(u)).toFixed(2)}`;
         ring.push(
-          `<path fill="${css(colour((a + b) / 2))}" d="M${point(a, 17)}A17 17 0 0 0 ${point(b, 17)}L${point(b, 27)}A27 27 0 0 1 ${point(a, 27)}z"/>`,
+          `<path fill="${css(color((a + b) / 2))}" d="M${point(a, 17)}A17 17 0 0 0 ${point(b, 17)}L${point(b, 27)}A27 27 0 0 1 ${point(a, 27)}z"/>`,
         );
       }
       $("legend").innerHTML =
@@ -500,7 +500,7 @@
       return;
     }
     const stops = [];
-    for (let k = 0; k <= 24; k++) stops.push(css(colour(from + ((to - from) * k) / 24)));
+    for (let k = 0; k <= 24; k++) stops.push(css(color(from + ((to - from) * k) / 24)));
     const bars = stops.map((c, k) => `<rect x="${k * 6}" y="0" width="6.4" height="12" fill="${c}"/>`).join("");
     const plain = (x) => (Number.isInteger(x) ? String(x) : x.toFixed(2)).replace("-", "−");
     const text = (x) => (name === "deviation" ? `${degrees(x).toFixed(0).replace("-", "−")}°` : plain(x));
@@ -570,7 +570,7 @@
 
   const MIDDLE = 200;
   const REACH = 168; // pixels from the middle to the outermost circle
-  let radius = 1; // what the outermost circle stands for
+  let radius = 1; // the value of the outermost circle
 
   function niceCeiling(x) {
     const power = 10 ** Math.floor(Math.log10(x || 1));
@@ -671,15 +671,15 @@
       `<circle class="is" id="dot" cx="${x.toFixed(2)}" cy="${y.toFixed(2)}" r="6.5"/>`,
       `<text class="word-label" x="${(x + (right ? -11 : 11)).toFixed(1)}" y="${(y - 9).toFixed(1)}" text-anchor="${right ? "end" : "start"}">${escaped(sequence().tokens[state.step])}</text>`,
     );
-    $("plane").style.setProperty("--turn", turnColour(move.turn));
+    $("plane").style.setProperty("--turn", turnColor(move.turn));
     $("plane").innerHTML = parts.join("");
   }
 
   // As in the heat map, but never so pale that a line of it could not be seen.
-  function turnColour(w) {
+  function turnColor(w) {
     const least = 0.35 * Math.PI;
     const size = Math.min(0.8 * Math.PI, Math.max(least, Math.abs(w)));
-    return css(cyclicColour(w < 0 ? -size : size));
+    return css(cyclicColor(w < 0 ? -size : size));
   }
 
   function drawPlaneLegend() {
@@ -723,7 +723,7 @@
     }
     const line = (name, text, values) =>
       `<tr><th scope="row">${text}</th>${values.map((x) => `<td data-name="${name}">${x.toFixed(4)}</td>`).join("")}</tr>`;
-    rows.push(line("previous", "memory at the start", move.was));
+    rows.push(line("previous", "state before the step", move.was));
     for (const name of quantities()) {
       if (ofPairs(name)) continue;
       if (name === "output" && direction().outputs.length !== direction().units.length) continue;
@@ -731,7 +731,7 @@
     }
     $("numbers").tHead.innerHTML = `<tr><th></th><th scope="col">unit ${units[0]}</th><th scope="col">unit ${units[1]}</th></tr>`;
     $("numbers").tBodies[0].innerHTML = rows.join("");
-    const what = rotates() ? `turns ${signedDegrees(move.turn)}` : `memory ${move.is.map((x) => x.toFixed(2)).join(", ")}`;
+    const what = rotates() ? `turns ${signedDegrees(move.turn)}` : `state ${move.is.map((x) => x.toFixed(2)).join(", ")}`;
     const answer = sequence().answers ? `; answer if the story ended here: ${sequence().answers[likeliest(state.step)]}` : "";
     if (!state.playing) $("spoken").textContent = `Token ${state.step + 1} of ${steps()}, ${word}; pair ${pair} ${what}${answer}`;
   }
@@ -927,20 +927,20 @@
 
   function explanation() {
     const cell = rotates()
-      ? "The cell keeps its memory in pairs of units and turns each pair, at every token, by an angle it computes from the token and its last output."
+      ? "The cell keeps its state in pairs of units and rotates each pair, at every token, by an angle it computes from the token and its last output."
       : "This cell does not rotate; pairs are shown for comparison.";
     const way = hasForgetGate()
       ? "In the plane, a step goes from the hollow dot along the dotted line (what the forget gate takes away), along the straight line (what is written), then along the arc (the turn) to the full dot."
-      : "In the plane, a step goes from the hollow dot along the dotted line (the reset) and along the arc (the turn) to what the candidate sees, the small dot; the new memory is the full dot.";
-    const colours = "Angles have a cyclic scale: the colour of the ground means no turn, blue a turn anticlockwise, orange clockwise, violet half a turn; an angle u and u − 2π are the same turn, and arcs are drawn the short way.";
+      : "In the plane, a step goes from the hollow dot along the dotted line (the reset) and along the arc (the turn) to what the candidate sees, the small dot; the new state is the full dot.";
+    const colors = "Angles have a cyclic scale: the color of the ground means no turn, blue a turn counterclockwise, orange clockwise, violet half a turn; an angle u and u − 2π are the same turn, and arcs are drawn the short way.";
     const order = "Turning means the mean angle to the nearest whole turn; varying, how much the angle differs from token to token.";
-    return [cell, way, ...(rotates() ? [colours, order] : [])].map((text) => `<p>${text}</p>`).join("");
+    return [cell, way, ...(rotates() ? [colors, order] : [])].map((text) => `<p>${text}</p>`).join("");
   }
 
   function useTheme(theme) {
     document.documentElement.dataset.theme = theme;
     $("theme").textContent = theme === "dark" ? "Light" : "Dark";
-    $("theme").setAttribute("aria-label", `Use ${theme === "dark" ? "light" : "dark"} colours`);
+    $("theme").setAttribute("aria-label", `Use ${theme === "dark" ? "light" : "dark"} colors`);
     if (box) {
       drawLegend();
       buildStory();

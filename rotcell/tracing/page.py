@@ -200,7 +200,7 @@ def _pairs(
     if direction.rotates:
         moved = turn(direction.flat("angles").float()).mean(0)
     else:
-        units = direction.flat("memory")[:, : 2 * available].float()
+        units = direction.flat("state")[:, : 2 * available].float()
         moved = units.unflatten(1, (available, 2)).norm(dim=-1).mean(0)
     return sorted(moved.topk(fitting).indices.tolist())
 
@@ -215,7 +215,7 @@ def _numbers_per_step(direction: Direction, pairs: int | None) -> int:
 
 
 def _room() -> float:
-    """Numbers that fit into a page beside its script, its words and the answers."""
+    """Numbers that fit into a page next to its script, its words and the answers."""
     return (LARGEST_PAGE * 0.9 - 200_000) / _BYTES_PER_NUMBER
 
 
@@ -326,7 +326,7 @@ def _direction(
         for name in direction.names:
             shown = direction.row(name, row)[span]
             arrays[name] = _encoded(shown[:, columns.get(name, units)])
-        start = direction.row("previous_memory", row)
+        start = direction.row("previous_state", row)
         first = span.stop - 1 if direction.reverse else span.start
         arrays["initial"] = _encoded(start[first][units])
         return arrays
@@ -335,7 +335,7 @@ def _direction(
         "name": direction.name,
         "reverse": direction.reverse,
         "names": list(direction.names),
-        "carries": "output" if direction.memory_is_output else "after_rotation",
+        "carries": "output" if direction.state_is_output else "after_rotation",
         "pairs": list(pairs),
         "units": units,
         "outputs": shown_outputs,

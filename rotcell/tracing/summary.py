@@ -25,11 +25,11 @@ class PairSummary(NamedTuple):
     spread: float  #: circular standard deviation, radians
     turn: float  #: mean of the angle to the nearest whole turn, radians, 0 to pi
     saturated: float  #: share of steps within 0.1 rad of 0 or 2 pi
-    norm_kept: float  #: of the memory's norm, the share that the forget (GRU: reset) gate leaves
+    norm_kept: float  #: of the state's norm, the share that the forget (GRU: reset) gate leaves
 
 
 class Summary(tuple[PairSummary, ...]):
-    """One `PairSummary` a pair; prints as a table."""
+    """One `PairSummary` per pair; prints as a table."""
 
     __slots__ = ()
 
@@ -53,7 +53,7 @@ def _text(number: float, form: str) -> str:
     return "-" if math.isnan(number) else format(number, form)
 
 
-def summarise(directions: Iterable[Direction]) -> Summary:
+def summarize(directions: Iterable[Direction]) -> Summary:
     """The summary of all pairs of all directions."""
     return Summary(pair for direction in directions for pair in _pairs(direction))
 
@@ -66,8 +66,8 @@ def turn(angles: Tensor) -> Tensor:
 def _pairs(direction: Direction) -> Iterable[PairSummary]:
     pairs = direction.hidden_size // 2
     kept = _pair_norms(direction.flat("kept"), pairs).sum(0)
-    whole = _pair_norms(direction.flat("previous_memory"), pairs).sum(0)
-    norm_kept = kept / whole  # NaN for a pair whose memory is 0 throughout
+    whole = _pair_norms(direction.flat("previous_state"), pairs).sum(0)
+    norm_kept = kept / whole  # NaN for a pair whose state is 0 throughout
     if direction.rotates:
         angles = direction.flat("angles").double()
         towards = torch.polar(torch.ones_like(angles), angles).mean(0)
@@ -85,8 +85,8 @@ def _pairs(direction: Direction) -> Iterable[PairSummary]:
         yield PairSummary(direction.name, pair, *numbers)
 
 
-def _pair_norms(memory: Tensor, pairs: int) -> Tensor:
+def _pair_norms(state: Tensor, pairs: int) -> Tensor:
     """``[N, pairs]``."""
-    paired = memory[:, : 2 * pairs].double()
+    paired = state[:, : 2 * pairs].double()
     norms: Tensor = torch.linalg.vector_norm(paired.reshape(-1, pairs, 2), dim=-1)
     return norms

@@ -1,4 +1,4 @@
-"""`trace` and the `Trace` it gives."""
+"""`trace` and the `Trace` it returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import page
 from .capture import Captured, capture
 from .layout import Layout
 from .page import Reading, Selection
-from .summary import Summary, summarise
+from .summary import Summary, summarize
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,15 +32,15 @@ def trace(
     resets: Tensor | PackedSequence | None = None,
     context: Tensor | None = None,
 ) -> Trace:
-    """Run a layer and keep what happened inside it at every step.
+    """Run a layer and record what happens inside it at every step.
 
-    The numbers are those that the layer's kernels save for backward in training, so time and memory
-    are about those of a training forward. Nothing of it is differentiable.
+    The numbers are those that the layer's kernels save for the backward pass, so time and memory
+    are about those of a forward pass in training. Nothing of it is differentiable.
 
     Args:
         layer: a RotLSTM or RotGRU; or an LSTM, a ClassicGRU or an nn.LSTM, which have no angles.
             Any number of layers, directions, projections. Dropout, between layers and recurrent,
-            and zoneout act as the layer's mode says.
+            and zoneout depend on the mode of the layer (training or eval).
         x: what the layer takes: padded, packed or unbatched.
         state: the initial state, as the layer takes it; zeros if None.
         resets: where episodes begin inside the sequences, as the layer takes it.
@@ -50,8 +50,8 @@ def trace(
         A `Trace`: one `Direction` for each layer and direction, in the order of h_n.
 
     Raises:
-        TypeError: if `layer` is of another kind, or `x` is no input.
-        RuntimeError: where the layer would not run on its kernels.
+        TypeError: if `layer` is of another kind, or `x` is not an input.
+        RuntimeError: if the layer would not run on its kernels.
 
     Example:
         >>> import rotcell, torch
@@ -90,7 +90,7 @@ class Direction:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What there is: angles (if the cell rotates), the gates, memory and output."""
+        """What there is: angles (if the cell rotates), gates, the rotated state, output."""
         angles = () if self._captured.angles is None else ("angles",)
         return (*angles, *self._captured.gates, "before_rotation", "after_rotation", "output")
 
@@ -100,14 +100,14 @@ class Direction:
         return self._captured.angles is not None
 
     @property
-    def memory_is_output(self) -> bool:
+    def state_is_output(self) -> bool:
         """Whether the output is what the next step starts from, as in a GRU."""
-        return self._captured.memory is self._captured.output
+        return self._captured.state is self._captured.output
 
     @property
     def hidden_size(self) -> int:
-        """Units of the memory."""
-        return self._captured.memory.shape[-1]
+        """Units of the state."""
+        return self._captured.state.shape[-1]
 
     @property
     def angles(self) -> Tensor | PackedSequence | None:
@@ -126,13 +126,13 @@ class Direction:
 
     @property
     def after_rotation(self) -> Tensor | PackedSequence:
-        """``H``: what came of it. LSTM: the memory c. GRU: what the candidate sees of h."""
+        """``H``: what came of it. LSTM: the cell state c. GRU: what the candidate sees of h."""
         return self["after_rotation"]
 
     @property
-    def memory(self) -> Tensor | PackedSequence:
+    def state(self) -> Tensor | PackedSequence:
         """``H``: what the next step starts from. LSTM: c. GRU: h."""
-        return self["memory"]
+        return self["state"]
 
     @property
     def output(self) -> Tensor | PackedSequence:
@@ -142,7 +142,7 @@ class Direction:
     def flat(self, name: str) -> Tensor:
         """An array as ``[N, ...]``: the tokens of all steps, one step after the other.
 
-        Besides `names` there are ``memory`` (what the next step starts from), ``previous_memory``
+        Besides `names` there are ``state`` (what the next step starts from), ``previous_state``
         (what the step started from) and ``kept`` (what the forget or reset gate left of that).
         """
         if name == "angles" and self._captured.angles is not None:
@@ -158,18 +158,18 @@ class Direction:
         """An array of one row of the batch, ``[T, ...]`` with T its own length."""
         return self._captured.layout.row(self.flat(name), row)
 
-    def initial_memory(self, row: int) -> Tensor:
-        """``[H]``: what `memory` of one row is before the first step."""
-        return self._captured.layout.initial_row(self._captured.initial_memory, row)
+    def initial_state(self, row: int) -> Tensor:
+        """``[H]``: what `state` of one row is before the first step."""
+        return self._captured.layout.initial_row(self._captured.initial_state, row)
 
 
 _COMPUTED = (
     "before_rotation",
     "after_rotation",
     "output",
-    "memory",
+    "state",
     "kept",
-    "previous_memory",
+    "previous_state",
 )
 
 
@@ -186,7 +186,7 @@ class Trace(Sequence[Direction]):
     ) -> None:
         self.cell = cell  #: the name of the layer's class
         self.layout = layout
-        self.output = output  #: what the layer gave
+        self.output = output  #: what the layer returned
         self.state = state  #: its last state
         self._directions = tuple(directions)
 
@@ -212,7 +212,7 @@ class Trace(Sequence[Direction]):
 
     def summary(self) -> Summary:
         """Every pair in numbers: mean angle, spread, saturated steps, norm kept."""
-        return summarise(self)
+        return summarize(self)
 
     def to_numpy(self) -> dict[str, Array]:
         """All arrays by name and direction, such as ``angles_l0`` or ``f_l1_reverse``.
@@ -234,16 +234,16 @@ class Trace(Sequence[Direction]):
         readings: Reading | Sequence[Reading] | None = None,
         title: str | None = None,
     ) -> Path:
-        """Write a page to look at it in a browser: one file, which needs no network.
+        """Write a page for a browser: one file, which needs no network.
 
         Args:
-            path: where to, say ``"trace.html"``.
+            path: the file to write, ``"trace.html"`` for example.
             tokens: the words of the one row that is shown, or a list of words for each row that is
                 shown. Numbers if None.
             select: a row of the batch, several, or a `Selection`, which can also choose layers,
                 pairs and steps. None: from the first row on what fits.
             readings: what a question answering model made of each row that is shown.
-            title: what stands above it.
+            title: the heading of the page.
 
         Returns:
             The path.
@@ -270,7 +270,7 @@ def _direction_names(directions: Sequence[Captured]) -> list[str]:
 
 
 def _numpy(tensor: Tensor) -> Array:
-    """A bfloat16, which NumPy does not know, becomes a float32."""
+    """NumPy has no bfloat16: it becomes float32."""
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()
     found: Array = tensor.cpu().numpy()

@@ -1,4 +1,4 @@
-"""Figures and tables of docs/angles.md, from the numbers in results/angles/runs.jsonl.
+"""Figures and tables of docs/results/angles.md, from the numbers in results/angles/runs.jsonl.
 
     python studies/angles/figures.py [--collect DIR]
 
@@ -21,12 +21,12 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from rotcell.babi.report.statistics import compare
+from rotcell.lab.report.statistics import compare
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "results" / "angles" / "runs.jsonl"
-PAGE = ROOT / "docs" / "angles.md"
-FIGURES = ROOT / "docs" / "angles"
+PAGE = ROOT / "docs" / "results" / "angles.md"
+FIGURES = ROOT / "docs" / "results" / "angles"
 
 TASKS = {
     1: "one fact",
@@ -136,14 +136,14 @@ def panels(count: int, height: float, **options: Any) -> tuple[Any, Sequence[Any
 
 
 def band(
-    axis: Any, xs: Sequence[float], curves: Sequence[Sequence[float]], colour: str, label: str
+    axis: Any, xs: Sequence[float], curves: Sequence[Sequence[float]], color: str, label: str
 ) -> None:
     """The mean of curves, with the least and most as a band."""
     columns = list(zip(*curves, strict=True))
     axis.fill_between(
-        xs, [min(c) for c in columns], [max(c) for c in columns], color=colour, alpha=0.2, lw=0
+        xs, [min(c) for c in columns], [max(c) for c in columns], color=color, alpha=0.2, lw=0
     )
-    axis.plot(xs, [statistics.mean(c) for c in columns], color=colour, label=label, lw=1.5)
+    axis.plot(xs, [statistics.mean(c) for c in columns], color=color, label=label, lw=1.5)
 
 
 def legend(figure: Any, axes: Sequence[Any]) -> None:
@@ -165,14 +165,14 @@ def legend(figure: Any, axes: Sequence[Any]) -> None:
 def histograms(numbers: Numbers) -> Any:
     figure, axes = panels(len(numbers.tasks), 2.5, sharey=True)
     for axis, task in zip(axes, numbers.tasks, strict=True):
-        for when, colour in (("before", GREY), ("after", BLUE)):
+        for when, color in (("before", GREY), ("after", BLUE)):
             curves = []
             for run in numbers.of(task):
                 counts = run["histogram"][when]
                 width = 2 * math.pi / len(counts)
                 curves.append([count / sum(counts) / width for count in counts])
             middles = [(k + 0.5) * width for k in range(len(counts))]
-            band(axis, middles, curves, colour, f"{when} training")
+            band(axis, middles, curves, color, f"{when} training")
         axis.set_title(f"task {task}, {TASKS[task]}", fontsize=9)
         axis.set_xticks([0, math.pi, 2 * math.pi], ["0", "π", "2π"])
         axis.set_xlim(0, 2 * math.pi)
@@ -193,9 +193,9 @@ def explained(numbers: Numbers) -> Any:
             ]
             jitter = [place + 0.5 * ((k * 0.618) % 1 - 0.5) for k in range(len(values))]
             axis.plot(jitter, values, ".", color=BLUE, alpha=0.35, ms=3, mew=0)
-            for data, colour in ((before, GREY), (values, BLUE)):
+            for data, color in ((before, GREY), (values, BLUE)):
                 median = statistics.median(data)
-                axis.plot([place - 0.38, place + 0.38], [median] * 2, color=colour, lw=2)
+                axis.plot([place - 0.38, place + 0.38], [median] * 2, color=color, lw=2)
         axis.set_title(f"task {task}, {TASKS[task]}", fontsize=9)
         names = [known.replace(" and ", "\n+ ") for known in KNOWN]
         axis.set_xticks(range(len(KNOWN)), names, fontsize=8)
@@ -207,11 +207,11 @@ def explained(numbers: Numbers) -> Any:
 def norms(numbers: Numbers) -> Any:
     figure, axes = panels(len(numbers.tasks), 2.5)
     for axis, task in zip(axes, numbers.tasks, strict=True):
-        for model, colour in (("lstm", GREY), ("rotlstm", BLUE)):
+        for model, color in (("lstm", GREY), ("rotlstm", BLUE)):
             curves = [run["norm"] for run in numbers.of(task, model)]
             if curves:
                 length = min(len(curve) for curve in curves)
-                band(axis, range(length), [c[:length] for c in curves], colour, MODELS[model])
+                band(axis, range(length), [c[:length] for c in curves], color, MODELS[model])
         axis.set_title(f"task {task}, {TASKS[task]}", fontsize=9)
         axis.set_xlabel("token of the story")
         axis.set_ylim(0)

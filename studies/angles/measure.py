@@ -12,9 +12,9 @@ from torch import Tensor
 from variants import paper_rule, undo, use_rule
 
 import rotcell
-from rotcell.babi.training.look import layer_input
-from rotcell.babi.training.model import QuestionAnswerer
-from rotcell.babi.training.tensors import PADDING, Examples
+from rotcell.lab.tasks.babi.look import layer_input
+from rotcell.lab.tasks.babi.model import QuestionAnswerer
+from rotcell.lab.tasks.babi.tensors import PADDING, Examples
 from rotcell.tracing.summary import SATURATED, turn
 
 BINS = 64  # of a histogram of angles
@@ -51,7 +51,7 @@ def watch(model: QuestionAnswerer, examples: Examples, rnn: str = "story_rnn") -
         found.append(
             Steps(
                 None if angles is None else angles[real],
-                direction.memory.norm(dim=-1)[real],
+                direction.state.norm(dim=-1)[real],
                 read.t()[real],
                 positions[real],
                 asked[start : start + _BATCH].expand(real.shape)[real],
@@ -284,7 +284,7 @@ def step_to_step(model: QuestionAnswerer, examples: Examples) -> dict[str, objec
     layer = model.story_rnn
     read, context = layer_input(layer, model, examples)
     direction = rotcell.trace(layer, read, context=context)[0]
-    memory, real = direction.memory, (examples.story != PADDING).t()
+    memory, real = direction.state, (examples.story != PADDING).t()
     similar = [
         float(F.cosine_similarity(memory[k:], memory[:-k], dim=-1)[real[:-k]].mean())
         for k in range(1, 5)

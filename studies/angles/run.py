@@ -3,7 +3,7 @@
     python studies/angles/run.py --data PATH --out DIR [--kept DIR/models ...]
 
 Stop it as you like; the same command goes on where it was. Several of them may work on one DIR at
-once. Models that a sweep of the same protocol has kept (`rotcell-babi sweep lstm-sigmoid
+once. Models that a sweep of the same protocol has kept (`rotcell-lab sweep lstm-sigmoid
 --keep-models`) are measured and not trained again.
 """
 
@@ -21,16 +21,17 @@ import torch
 from measure import measure
 from variants import TRAINING_VARIANTS
 
-from rotcell.babi.cli.options import positive, tasks
-from rotcell.babi.data.source import Source, TaskQuestions
-from rotcell.babi.files import Claims, write_atomically
-from rotcell.babi.training.cells import GATES
-from rotcell.babi.training.checkpoint import Checkpoint
-from rotcell.babi.training.environment import environment
-from rotcell.babi.training.model import QuestionAnswerer
-from rotcell.babi.training.settings import RunSettings
-from rotcell.babi.training.tensors import vectorise
-from rotcell.babi.training.train import Place, Trainer, keep_freed_memory
+from rotcell.lab.cli.options import positive, tasks
+from rotcell.lab.files import Claims, write_atomically
+from rotcell.lab.memory import keep_freed_memory
+from rotcell.lab.tasks.babi.cells import GATES
+from rotcell.lab.tasks.babi.checkpoint import Checkpoint
+from rotcell.lab.tasks.babi.data.source import Source, TaskQuestions
+from rotcell.lab.tasks.babi.model import QuestionAnswerer
+from rotcell.lab.tasks.babi.settings import RunSettings
+from rotcell.lab.tasks.babi.tensors import vectorize
+from rotcell.lab.tasks.babi.train import Place, Trainer
+from rotcell.lab.training.environment import environment
 
 FORMAT = "rotcell angle study run 1"
 TASKS = (18, 20, 15, 1, 5)
@@ -99,7 +100,7 @@ def run_one(
 ) -> None:
     """Train and measure; a stopped training goes on from its last epoch."""
     settings = run.settings(epochs)
-    tensors = vectorise(questions, padding="behind" if settings.packed else "front")
+    tensors = vectorize(questions, padding="behind" if settings.packed else "front")
     checkpoint = folder / f"{run.name}.pt"
     trainer = Trainer(tensors, settings, Place())
     untrained = copy.deepcopy(trainer.model).eval()

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rotcell import RotLSTM, ops
-from rotcell.base import with_context_beside
-from rotcell.reference import GATE_FUNCTIONS, UNCHANGED, rotate
+from rotcell import RotLSTM
+from rotcell.layers import DirectionCall
+from rotcell.reference import GATE_FUNCTIONS, NO_HOOKS, rotate
 
 #: From what x and the biases give to the angles before activation [B, P], what h gives [B, P], and
 #: the number of the step, to angles in radians.
@@ -32,25 +32,20 @@ def half_turn_rule(from_x: Tensor, from_h: Tensor, step: int) -> Tensor:
     return math.pi * torch.sigmoid(from_x + from_h)
 
 
-def _run_by(layer: RotLSTM, run_direction: Callable[..., Any]) -> None:
-    layer._run_direction = run_direction
-    layer._run_with_context = with_context_beside(run_direction)
-
-
 def use_rule(layer: RotLSTM, rule: AngleRule) -> None:
     """Let a layer run in plain PyTorch with this rule for its angles, on padded input."""
     sizes = layer._cell.gate_sizes(layer.hidden_size)
-    squash = GATE_FUNCTIONS[layer.gates]
+    squash = GATE_FUNCTIONS[layer.gate_activation]
 
-    def run_direction(x, state, weights, batch_sizes, reverse, batch_first, changes, return_cells):
-        assert batch_sizes is None
-        assert not reverse
-        assert changes is UNCHANGED
-        assert not return_cells
-        w_ih, w_hh, b_ih, b_hh, _ = weights
-        (h,), (c,) = state
+    def run_direction(call: DirectionCall) -> tuple[Tensor, ...]:
+        assert call.batch_sizes is None
+        assert not call.reverse
+        assert call.hooks is NO_HOOKS
+        assert not call.return_cells
+        w_ih, w_hh, b_ih, b_hh, _ = call.weights
+        (h,), (c,) = call.states
         out = []
-        for step, from_x in enumerate(F.linear(x, w_ih, b_ih + b_hh)):
+        for step, from_x in enumerate(F.linear(call.x, w_ih, b_ih + b_hh)):
             from_h = F.linear(h, w_hh)
             parts = [p.split(sizes, dim=-1) for p in (from_x, from_h)]
             i, f, g, o = (a + b for a, b in zip(parts[0][:4], parts[1][:4], strict=True))
@@ -58,9 +53,9 @@ def use_rule(layer: RotLSTM, rule: AngleRule) -> None:
             c = rotate(d, rule(parts[0][4], parts[1][4], step))
             h = squash(o) * torch.tanh(c)
             out.append(h)
-        return torch.stack(out, dim=1 if batch_first else 0), h.unsqueeze(0), c.unsqueeze(0)
+        return torch.stack(out, dim=1 if call.batch_first else 0), h.unsqueeze(0), c.unsqueeze(0)
 
-    _run_by(layer, run_direction)
+    layer.direction_runner = run_direction
 
 
 def use_masked_angles(layer: RotLSTM, without: Sequence[str]) -> None:
@@ -72,14 +67,11 @@ def use_masked_angles(layer: RotLSTM, without: Sequence[str]) -> None:
         keep[first:] = 0
         return weight * (keep if weight.dim() == 1 else keep[:, None])
 
-    def run_direction(x, state, weights, batch_sizes, reverse, *options):
-        weights = weights._replace(**{n: without_angles(getattr(weights, n)) for n in without})
-        functions = layer.gates, layer.angle_gates
-        return ops.sequence(
-            layer._cell, x, state, weights, batch_sizes, reverse, *functions, *options
-        )
+    def run_direction(call: DirectionCall) -> tuple[Tensor, ...]:
+        masked = {n: without_angles(getattr(call.weights, n)) for n in without}
+        return replace(call, weights=call.weights._replace(**masked)).run()
 
-    _run_by(layer, run_direction)
+    layer.direction_runner = run_direction
 
 
 @torch.no_grad()
@@ -90,8 +82,7 @@ def start_near_zero(layer: RotLSTM) -> None:
 
 def undo(layer: RotLSTM) -> None:
     """Let a layer run as its class says again."""
-    for name in ("_run_direction", "_run_with_context"):
-        layer.__dict__.pop(name, None)
+    layer.direction_runner = None
 
 
 #: What a model can be trained with instead of the paper's angles.

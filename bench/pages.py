@@ -1,0 +1,212 @@
+"""Write the measured numbers into README.md and docs/benchmarks.md, from the committed results."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import busy
+import compare
+import machine
+import resets
+import results
+from contestants import PEERS, ROTCELL, TORCH
+from ratios import Row, of_medians, ratio
+from work import CELLS, PASSES, ROTATING, Work
+
+RESULTS = Path(__file__).resolve().parent / "results"
+ROOT = RESULTS.parents[1]
+README, BENCHMARKS = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
+Found = Mapping[str, Any]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lay out Markdown."""
+    rule = ["---"] * len(head)
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))
+
+
+def layers(found: Found) -> str:
+    """Time over torch's: one line per shape, one column per layer and pass."""
+    threads = found["settings"]["threads"]
+    cells = [cell for cell in CELLS if any(row["cell"] == cell for row in found["rows"])]
+    ratios = {_key(row): ratio(row) for row in found["rows"]}
+
+    def entry(work: Work, cell: str, passes: str) -> str:
+        values = [ratios.get((work.name, cell, passes, count)) for count in threads]
+        return " / ".join("-" if value is None else f"{value.median:.2f}" for value in values)
+
+    columns = [(cell, passes) for cell in cells for passes in PASSES]
+    works = {row["work"]["name"]: Work(**row["work"]) for row in found["rows"]}
+    lines = [
+        [work.label(), *(entry(work, *column) for column in columns)] for work in works.values()
+    ]
+    widths = [(value.high - value.low) / value.median for value in ratios.values() if value]
+    counts = " / ".join(map(str, threads))
+    return (
+        f"{table([f'{counts} threads', *(' '.join(column) for column in columns)], lines)}\n\n"
+        f"{machine.summary(found['machine'])}, {found['settings']['dtype']}. 95 % confidence "
+        f"intervals are {100 * statistics.median(widths):.0f} % of the ratio wide at the median, "
+        f"{100 * max(widths):.0f} % at most."
+    )
+
+
+def summary(found: Found) -> str:
+    """Range and median of the time over torch's, one sentence per layer."""
+    sentences = []
+    for cell in (cell for cell in CELLS if any(row["cell"] == cell for row in found["rows"])):
+        rows = (ratio(row) for row in found["rows"] if row["cell"] == cell)
+        ratios = [value.median for value in rows if value]
+        torchs = "nn.GRU" if "GRU" in cell else "nn.LSTM"
+        sentences.append(
+            f"`{cell}` takes {min(ratios):.2f} to {max(ratios):.2f} of the time of `{torchs}`, "
+            f"{statistics.median(ratios):.2f} at the median of {len(ratios)} rows."
+        )
+    where = f"{machine.summary(found['machine'])}, {found['settings']['dtype']}"
+    return f"{' '.join(sentences)}\n\n{where}."
+
+
+def _key(row: Row) -> tuple[str, str, str, int]:
+    return row["work"]["name"], row["cell"], row["pass"], row["threads"]
+
+
+def memory(found: Found) -> str:
+    """Peak memory over torch's."""
+    ratios = [row["bytes"][ROTCELL] / row["bytes"][TORCH] for row in found["memory"]]
+    if not ratios:
+        return ""
+    return (
+        f"A training step takes {min(ratios):.2f} to {max(ratios):.2f} of the memory of torch's, "
+        f"{statistics.median(ratios):.2f} at the median."
+    )
+
+
+def peers(found: Found) -> str:
+    """Time of everyone else over rotcell's, for the rotating layers with the most threads.
+
+    Not over torch's: that ratio of rotcell is in the table of layers, and from another run.
+    """
+    shown = [peer for peer in PEERS if peer in found["settings"]["peers"]]
+    lines = []
+    for row in found["rows"]:
+        work = Work(**row["work"])
+        if (
+            row["cell"] in ROTATING
+            and work.is_simple
+            and row["threads"] == max(found["settings"]["threads"])
+        ):
+            values = [of_medians(row, name, ROTCELL) for name in shown]
+            entries = ["-" if value is None else f"{value:.2f}" for value in values]
+            lines.append([f"{row['cell']} {row['pass']}, {work.label()}", *entries])
+    return table(["", *shown], lines)
+
+
+def threads(found: Found) -> str:
+    """What is around a process, and what more threads cost there."""
+    lines = []
+    for row in found["rows"]:
+        values = [
+            ratio(row),
+            ratio(row, ROTCELL, busy.of_one(ROTCELL)),
+            ratio(row, TORCH, busy.of_one(TORCH)),
+        ]
+        shown = ["-" if value is None else f"{value.median:.2f}" for value in values]
+        lines.append([row["case"]["name"], row["pass"], *shown])
+    head = [
+        "",
+        "pass",
+        "of nn.LSTM's time",
+        "of its own with one thread",
+        "nn.LSTM: of its own with one thread",
+    ]
+    return table(head, lines)
+
+
+def episodes(found: Found) -> str:
+    """Milliseconds, and time over that of the loops that do the same with nn.LSTM."""
+    (row,) = found["rows"]
+    others = (resets.LOOP, resets.PIECES, resets.IGNORED)
+    lines = []
+    for name in (
+        *others,
+        *(n for layer in resets.LAYERS for n in (resets.with_resets(layer), layer)),
+    ):
+        values = [ratio(row, name, other) for other in others]
+        shown = ["-" if value is None else f"{value.median:.2f}" for value in values]
+        lines.append([name, f"{1e3 * row['timings'][name]['median_s']:.0f}", *shown])
+    head = ["", "ms", *(f"of {other}" for other in others)]
+    return (
+        f"{table(head, lines)}\n\n{resets.Rollout(**row['rollout']).label()}; {row['threads']} "
+        f"threads; {machine.summary(found['machine'])}. Layers without `resets` are there to show "
+        "what these cost."
+    )
+
+
+def caveat(found: Found) -> str:
+    """What a reader must know about how the numbers came about; empty if all was as it should."""
+    wrong = machine.faults(found["machine"])
+    return f"\n\n**Measured {' and '.join(wrong)}; to be measured again.**" if wrong else ""
+
+
+#: Name of a mark: the result file, its kind, and what is made of it.
+Parts = dict[str, tuple[str, str, Callable[[Found], str]]]
+README_PARTS: Parts = {"speed": ("cpu.json", compare.KIND, summary)}
+BENCHMARKS_PARTS: Parts = {
+    "layers": ("cpu.json", compare.KIND, layers),
+    "layers with AVX2": ("cpu-avx2.json", compare.KIND, layers),
+    "memory": ("cpu.json", compare.KIND, memory),
+    "peers": ("cpu-peers.json", compare.KIND, peers),
+    "threads": ("busy.json", busy.KIND, threads),
+    "resets": ("resets.json", resets.KIND, episodes),
+}
+
+
+PAGES = {README: README_PARTS, BENCHMARKS: BENCHMARKS_PARTS}
+
+
+def fill(text: str, parts: Parts, folder: Path) -> str:
+    """Put each part between its marks; one whose result file is absent stays as it is.
+
+    Raises:
+        ValueError: if the text lacks a mark, or if a result file is not what it should be.
+    """
+    for name, (file, kind, make) in parts.items():
+        begin, end = f"<!-- {name}: bench/results/{file} -->\n", f"<!-- end of {name} -->\n"
+        if text.count(begin) != 1 or text.count(end) != 1:
+            raise ValueError(f"the page must have the marks {begin.strip()} and {end.strip()}")
+        if (folder / file).exists():
+            before, rest = text.split(begin)
+            after = rest.split(end)[1]
+            found = results.load(folder / file, kind)
+            text = f"{before}{begin}\n{make(found)}{caveat(found)}\n\n{end}{after}"
+    return text
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if a page is out of date"
+    )
+    options = parser.parse_args(arguments)
+    status = 0
+    for page, parts in PAGES.items():
+        old = page.read_text()
+        try:
+            new = fill(old, parts, RESULTS)
+        except ValueError as error:
+            parser.error(f"{page.name}: {error}")
+        if not options.check:
+            page.write_text(new)
+        elif new != old:
+            print(f"{page.name} does not match the results; run python bench/pages.py")
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+// Instantiates every kernel for the instruction set that this translation unit is compiled for.
+#pragma once
+
+#include "cpu/loops/batch_vectorized.h"
+#include "cpu/loops/kernels.h"
+#include "cpu/loops/row_runs.h"
+#include "cpu/loops/unit_vectorized.h"
+#include "cpu/matmul/unpacked.h"
+#include "cpu/matmul/weight_gradient.h"
+
+namespace rotcell::cpu::ROTCELL_ISA {
+
+template <class T>
+int64_t forward_elements(int64_t rows, int64_t depth) {
+  return panel_elements<T>(depth, rows);
+}
+template <class T>
+void pack_forward(const T* weights, int64_t rows, int64_t depth, T* packed, Slice slice) {
+  pack_panels(weights, 1, depth, depth, rows, packed, 0, depth, slice);
+}
+template <class T>
+int64_t backward_elements(int64_t rows, int64_t depth) {
+  return panel_elements<T>(rows, depth);
+}
+template <class T>
+void pack_backward(const T* weights, int64_t rows, int64_t depth, T* packed, Slice slice) {
+  pack_panels(weights, depth, 1, rows, depth, packed, 0, rows, slice);
+}
+
+// Forward: a matmul for every run of rows that belongs to the units.
+template <class T, class Cell>
+int64_t recurrent_forward_elements(const RecurrentWeights<T>& w, UnitRange units) {
+  int64_t elements = 0;
+  for_runs<Cell>(w.hidden, units, w.hidden_feeds, [&](const RowRun& run) {
+    elements += panel_elements<T>(run.depth(w.inputs, w.outputs), run.rows);
+  });
+  return elements;
+}
+template <class T, class Cell>
+void pack_recurrent_forward(const RecurrentWeights<T>& w, UnitRange units, T* packed, Slice slice) {
+  for_runs<Cell>(w.hidden, units, w.hidden_feeds, [&](const RowRun& run) {
+    const int64_t depth = run.depth(w.inputs, w.outputs), inputs = run.from_x ? w.inputs : 0;
+    if (inputs > 0) {
+      pack_panels(w.w_ih + run.first * inputs, 1, inputs, inputs, run.rows, packed, 0, depth,
+                  slice);
+    }
+    if (run.from_h) {
+      pack_panels(w.w_hh + run.first_hh * w.outputs, 1, w.outputs, w.outputs, run.rows, packed,
+                  inputs, depth, slice);
+    }
+    packed += panel_elements<T>(depth, run.rows);
+  });
+}
+
+// Backward: a matmul of every run of rows, with the columns that belong to the units. The output
+// of a projected cell is narrower than its units, which are then all in one range.
+template <class T>
+int64_t backward_columns(const RecurrentWeights<T>& w, UnitRange units) {
+  return all_units(w.hidden, units) ? w.outputs : units.end - units.begin;
+}
+template <class T, class Cell>
+int64_t recurrent_backward_elements(const RecurrentWeights<T>& w, UnitRange units) {
+  int64_t elements = 0;
+  for_runs<Cell>(w.hidden, {0, w.hidden}, w.hidden_feeds, [&](const RowRun& run) {
+    if (run.from_h) elements += panel_elements<T>(run.rows, backward_columns(w, units));
+  });
+  return elements;
+}
+template <class T, class Cell>
+void pack_recurrent_backward(const RecurrentWeights<T>& w, UnitRange units, T* packed,
+                             Slice slice) {
+  const int64_t columns = backward_columns(w, units);
+  for_runs<Cell>(w.hidden, {0, w.hidden}, w.hidden_feeds, [&](const RowRun& run) {
+    if (!run.from_h) return;
+    pack_panels(w.w_hh + run.first_hh * w.outputs + units.begin, w.outputs, 1, run.rows, columns,
+                packed, 0, run.rows, slice);
+    packed += panel_elements<T>(run.rows, columns);
+  });
+}
+
+template <class T>
+void matmul(const T* rows, int64_t row_stride, int64_t count, int64_t depth, const T* panels,
+            int64_t columns, const T* bias, T* result, int64_t result_stride) {
+  multiply(Rows<T>{rows, row_stride, depth}, count, Panels<T>{panels, depth, columns},
+           Addend<T>{bias, 0}, result, result_stride);
+}
+
+template <class T>
+void add_unpacked(const T* rows, int64_t count, int64_t depth, const T* weights, int64_t columns,
+                  T* result, int64_t result_stride) {
+  add_unpacked(Rows<T>{rows, depth, depth}, count, weights, columns, result, result_stride,
+               unpacked_rows(count));
+}
+template <class T>
+void unpacked_back(const T* rows, int64_t row_stride, int64_t count, int64_t depth,
+                   const T* weights, int64_t weight_stride, int64_t columns, T* result,
+                   int64_t result_stride) {
+  multiply_unpacked_back(Rows<T>{rows, row_stride, depth}, count, weights, weight_stride, columns,
+                         Addend<T>{}, result, result_stride);
+}
+
+template <class T, class Cell>
+constexpr CellKernels<T> make_cell_kernels() {
+  return {.forward_weights = {.elements = recurrent_forward_elements<T, Cell>,
+                              .pack = pack_recurrent_forward<T, Cell>},
+          .backward_weights = {.elements = recurrent_backward_elements<T, Cell>,
+                               .pack = pack_recurrent_backward<T, Cell>},
+          .forward = Sequence<T, Cell>::forward,
+          .backward = Sequence<T, Cell>::backward,
+          .batch_vectorized = {.block_rows = kBlockRows<T>,
+                               .forward_elements = BatchSequence<T, Cell>::forward_elements,
+                               .pack_forward = BatchSequence<T, Cell>::pack_forward,
+                               .backward_elements = BatchSequence<T, Cell>::backward_elements,
+                               .pack_backward = BatchSequence<T, Cell>::pack_backward,
+                               .gradient_width = gradient_width<T>,
+                               .forward = BatchSequence<T, Cell>::forward,
+                               .backward = BatchSequence<T, Cell>::backward}};
+}
+
+template <class T, class... Types>
+constexpr std::array<CellKernels<T>, sizeof...(Types)> make_all_cell_kernels(TypeList<Types...>) {
+  return {make_cell_kernels<T, Types>()...};
+}
+
+template <class T>
+constexpr Kernels<T> make_kernels(const char* name) {
+  return {.instruction_set = name,
+          .row_tile = Tile::kRows,
+          .unit_tile = 2 * kLanes<T>,
+          .forward_weights = {.elements = forward_elements<T>, .pack = pack_forward<T>},
+          .backward_weights = {.elements = backward_elements<T>, .pack = pack_backward<T>},
+          .matmul = matmul<T>,
+          .add_unpacked = add_unpacked<T>,
+          .unpacked_back = unpacked_back<T>,
+          .factor_elements = panel_elements<T>,
+          .pack_factors = pack_factors<T>,
+          .add_gradients = add_gradients<T>,
+          .cells = make_all_cell_kernels<T>(Cells{})};
+}
+
+}  // namespace rotcell::cpu::ROTCELL_ISA

@@ -1,0 +1,161 @@
+// What happens to the state between steps outside the cell's math (cells/state_hooks.h): one
+// thread's part of it. Rows are those of the thread, columns those of its units.
+#pragma once
+
+#include <cstring>
+
+#include "cpu/loops/kernels.h"
+#include "cpu/loops/row_step.h"
+
+// The time loops are to be compiled as if this did not happen.
+#define ROTCELL_COLD __attribute__((noinline))
+
+namespace rotcell::cpu::ROTCELL_ISA {
+
+template <class T>
+class HookedStep {
+ public:
+  HookedStep(const HookPointers<T>& hooks, const Call& call, const RowStep& step, UnitRange units)
+      : p_(hooks),
+        step_(step),
+        width_(call.outputs),
+        hidden_(call.hidden),
+        units_(units),
+        // With a projection all units are one thread's, and so are all outputs.
+        columns_(call.projection == Projection::kPresent ? UnitRange{0, call.outputs} : units),
+        begins_anew_(hooks.what.resets ? beginnings(hooks.reset_mask, call.steps, step.step)
+                                       : kNoBeginnings) {}
+
+  // The state that the step starts from. h_before(row) [P] is the one that was left, seen [B, P]
+  // becomes what the matmuls see of it.
+  template <class Before>
+  ROTCELL_COLD void enter_h(const Before& h_before, T* masked_h) const {
+    for (int64_t row = step_.begin; row < step_.end; ++row) {
+      T* h = p_.h + row * width_;
+      T* masked_row = masked_h + row * width_;
+      enter(row, h_before(row), h, columns_);
+      if (p_.what.recurrent_dropout) {
+        const T* mask = p_.dropout + row * width_;
+        for (int64_t i = columns_.begin; i < columns_.end; ++i) masked_row[i] = h[i] * mask[i];
+      } else if (masked_row != h) {
+        copy(h, masked_row, columns_);
+      }
+    }
+  }
+
+  template <class Before>
+  ROTCELL_COLD void enter_c(const Before& c_before) const {
+    for (int64_t row = step_.begin; row < step_.end; ++row) {
+      enter(row, c_before(row), p_.c + row * hidden_, units_);
+    }
+  }
+
+  // Zoneout. The new state of this step, [alive rows, width], becomes that of the next.
+  ROTCELL_COLD void mix_h(T* h_new) const {
+    if (p_.what.zoneout_h) mix(p_.zoneout_h, p_.h, h_new);
+  }
+  ROTCELL_COLD void mix_c(T* c_new) const {
+    if (p_.what.zoneout_c) mix(p_.zoneout_c, p_.c, c_new);
+  }
+
+  // And back: of the gradient of the mixed state [B, width] remains that of the new one; that of
+  // the old one is put aside. grad_out [N, P] is added before, if it is given.
+  ROTCELL_COLD void split_h(T* grad_h, OutputGradient output_gradient, const T* grad_out) const {
+    if (!p_.what.zoneout_h) return;
+    if (output_gradient == OutputGradient::kGiven) {
+      for (int64_t row = step_.begin; row < step_.end; ++row) {
+        const T* given = grad_out + (step_.step.token + row) * width_;
+        add(given, grad_h + row * width_, columns_);
+      }
+    }
+    split(p_.zoneout_h, grad_h, p_.grad_h_past);
+  }
+  ROTCELL_COLD void split_c(T* grad_c) const {
+    if (p_.what.zoneout_c) split(p_.zoneout_c, grad_c, p_.grad_c_past);
+  }
+
+  ROTCELL_COLD void clear_grad_seen() const {
+    for (int64_t row = step_.begin; row < step_.end; ++row) {
+      clear(p_.grad_masked_h + row * width_, columns_);
+    }
+  }
+
+  // The gradients of the state that was left. If the cell reads its old output, grad_h [B, P] holds
+  // what came past the matmuls.
+  ROTCELL_COLD void leave_h(T* grad_h, bool reads_output) const {
+    for (int64_t row = step_.begin; row < step_.end; ++row) {
+      T *grad = grad_h + row * width_, *grad_masked_h = p_.grad_masked_h + row * width_;
+      if (!reads_output || begins_anew_(row)) clear(grad, columns_);
+      if (begins_anew_(row)) continue;
+      if (p_.what.recurrent_dropout) {
+        const T* mask = p_.dropout + row * width_;
+        for (int64_t i = columns_.begin; i < columns_.end; ++i) grad_masked_h[i] *= mask[i];
+      }
+      add(grad_masked_h, grad, columns_);
+      if (p_.what.zoneout_h) add(p_.grad_h_past + row * width_, grad, columns_);
+    }
+  }
+  ROTCELL_COLD void leave_c(T* grad_c) const {
+    for (int64_t row = step_.begin; row < step_.end; ++row) {
+      T* grad = grad_c + row * hidden_;
+      if (begins_anew_(row)) {
+        clear(grad, units_);
+      } else if (p_.what.zoneout_c) {
+        add(p_.grad_c_past + row * hidden_, grad, units_);
+      }
+    }
+  }
+
+ private:
+  // Of rows: no function of the C++ library, which would be compiled for this instruction set.
+  static void clear(T* row, UnitRange columns) {
+    std::memset(row + columns.begin, 0, (columns.end - columns.begin) * sizeof(T));
+  }
+  static void copy(const T* from, T* to, UnitRange columns) {
+    std::memcpy(to + columns.begin, from + columns.begin,
+                (columns.end - columns.begin) * sizeof(T));
+  }
+  static void add(const T* from, T* to, UnitRange columns) {
+    for (int64_t i = columns.begin; i < columns.end; ++i) to[i] += from[i];
+  }
+
+  void enter(int64_t row, const T* before, T* entered, UnitRange columns) const {
+    if (begins_anew_(row)) {
+      clear(entered, columns);
+    } else {
+      copy(before, entered, columns);
+    }
+  }
+
+  // Zoneout is for states without a projection: all are `hidden_` wide.
+  void mix(const ZoneoutKeep<T>& keep, const T* old, T* unmixed) const {
+    for (int64_t row = step_.begin; row < step_.end; ++row) {
+      const T *share = keep.of(step_.step.token + row), *before = old + row * hidden_;
+      T* after = unmixed + row * hidden_;
+      for (int64_t i = units_.begin; i < units_.end; ++i) {
+        after[i] = share[i] * before[i] + (1 - share[i]) * after[i];
+      }
+    }
+  }
+
+  void split(const ZoneoutKeep<T>& keep, T* grads, T* past) const {
+    for (int64_t row = step_.begin; row < step_.end; ++row) {
+      const T* share = keep.of(step_.step.token + row);
+      T *grad = grads + row * hidden_, *old = past + row * hidden_;
+      for (int64_t i = units_.begin; i < units_.end; ++i) {
+        old[i] = share[i] * grad[i];
+        grad[i] = (1 - share[i]) * grad[i];
+      }
+    }
+  }
+
+  const HookPointers<T>& p_;
+  const RowStep& step_;
+  int64_t width_, hidden_;
+  UnitRange units_, columns_;
+  Beginnings begins_anew_;
+};
+
+}  // namespace rotcell::cpu::ROTCELL_ISA
+
+#undef ROTCELL_COLD

@@ -1,0 +1,110 @@
+#include "cpu/runtime/plan.h"
+
+#include <algorithm>
+
+#include "cells/sequence.h"
+
+namespace rotcell::cpu {
+namespace {
+
+constexpr int64_t kNearBytes = 1 << 20;    // of weights that stay near the processor
+constexpr int64_t kCachedBytes = 4 << 20;  // of those that stay in its cache
+
+constexpr int64_t kManyTokens = 128;  // worth packing weights for, wherever these are
+
+// Up to how many tokens weights are used as they are. Packing them takes as long as the matmuls of
+// 8 tokens or, if they are not near, of 20 and more; unpacked, matmuls take a little longer, but
+// much longer if a step has a few rows only.
+int64_t tokens_not_worth_packing(int64_t batch, int64_t bytes) {
+  if (bytes <= kNearBytes) return batch < kManyUnpackedRows ? 15 : 32;
+  const bool cached = bytes <= kCachedBytes;
+  if (batch == 1) return cached ? 64 : 96;
+  if (batch < kManyUnpackedRows) return cached ? 40 : 80;
+  return kManyTokens;
+}
+
+// Matmuls with x are of many rows, whatever the batch.
+InputWeights input_weights(MatmulMode matmuls, int64_t tokens, int64_t bytes) {
+  const bool few_tokens =
+      matmuls == MatmulMode::kByChunk && bytes > kNearBytes && tokens <= kManyTokens;
+  return few_tokens || matmuls == MatmulMode::kUnpacked ? InputWeights::kAsTheyAre
+                                                        : InputWeights::kPacked;
+}
+
+// By step is best while all weights, which every step then reads, stay in the cache; by chunk for
+// large weights, or few rows a step; unpacked for few tokens.
+MatmulMode matmul_mode(const LayerSizes& sizes, int64_t bytes, const ThreadPlan& threads) {
+  constexpr int64_t kFewRows = 8;
+  if (sizes.tokens <= tokens_not_worth_packing(sizes.batch, bytes)) {
+    return MatmulMode::kUnpacked;
+  }
+  // Kernels make the gradient of x only if they have all units.
+  const bool by_step =
+      sizes.batch >= kFewRows && bytes <= kCachedBytes && !threads.units_are_shared();
+  return by_step ? MatmulMode::kByStep : MatmulMode::kByChunk;
+}
+
+// Rows in the lanes are best while the weights stay near the processor and blocks of rows are not
+// half empty, if there are enough of them for all threads. Rows that have ended would leave lanes
+// empty: sequences of different lengths are faster with units in the lanes.
+bool suits_batch_vectorized(const LayerSizes& sizes, Lengths lengths, int64_t bytes,
+                            int64_t block_rows) {
+  if (lengths != Lengths::kEqual || sizes.hidden == 0) return false;
+  if (sizes.tokens < 4 * sizes.batch || bytes > kNearBytes) return false;
+  const int64_t blocks = (sizes.batch + block_rows - 1) / block_rows;
+  return 4 * sizes.batch >= 3 * blocks * block_rows;
+}
+
+}  // namespace
+
+template <class T>
+CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, Projection projection, Extras extras) {
+  const Kernels<T>& kernels = cpu::kernels<T>();
+  const bool projected = projection == Projection::kPresent;
+  const int64_t block_rows = kernels.cells[0].batch_vectorized.block_rows;
+  const int64_t bytes = (sizes.input_weights() + sizes.recurrent_weights()) * int64_t{sizeof(T)};
+  if (!projected && extras == Extras::kNone && sizes.hidden_feeds == HiddenFeeds::kAll &&
+      suits_batch_vectorized(sizes, lengths, bytes, block_rows)) {
+    ThreadPlan threads({.tokens = sizes.tokens,
+                        .batch = sizes.batch,
+                        .hidden = sizes.hidden,
+                        .weights = sizes.recurrent_weights(),
+                        .weight_bytes = sizeof(T),
+                        .row_tile = block_rows,
+                        .unit_tile = kernels.unit_tile,
+                        .sharing = UnitSharing::kNever});
+    if (threads.row_threads() * block_rows < sizes.batch + block_rows) {
+      return {std::move(threads), MatmulMode::kByStep, InputWeights::kPacked, projection,
+              Layout::kBatch};
+    }
+  }
+  ThreadPlan threads({.tokens = sizes.tokens,
+                      .batch = sizes.batch,
+                      .hidden = sizes.hidden,
+                      .weights = sizes.recurrent_weights(),
+                      .weight_bytes = sizeof(T),
+                      .row_tile = kernels.row_tile,
+                      .unit_tile = kernels.unit_tile,
+                      .sharing = projected ? UnitSharing::kNever : UnitSharing::kAllowed});
+  const MatmulMode matmuls = matmul_mode(sizes, bytes, threads);
+  return {std::move(threads), matmuls, input_weights(matmuls, sizes.tokens, bytes), projection,
+          Layout::kUnits};
+}
+template CallPlan plan_call<float>(const LayerSizes&, Lengths, Projection, Extras);
+template CallPlan plan_call<double>(const LayerSizes&, Lengths, Projection, Extras);
+
+int64_t forward_chunk_tokens(const CallPlan& plan, const LayerSizes& sizes, bool converts_x) {
+  constexpr int64_t kElements = 1 << 18, kLeastTokens = 256;
+  if (plan.by_step() && !converts_x) return Sequence::kNoLimit;
+  const int64_t widest = converts_x ? std::max(sizes.gate_rows, sizes.inputs) : sizes.gate_rows;
+  return std::max(kLeastTokens, kElements / std::max<int64_t>(1, widest));
+}
+
+int64_t backward_chunk_tokens(const CallPlan& plan, const LayerSizes& sizes) {
+  if (plan.is_batch_vectorized()) return sizes.tokens;
+  constexpr int64_t kElements = 1 << 17, kLeastTokens = 512;
+  const int64_t tokens = std::max(kLeastTokens, kElements / std::max<int64_t>(1, sizes.gate_rows));
+  return std::min(sizes.tokens, std::max(sizes.batch, tokens));
+}
+
+}  // namespace rotcell::cpu

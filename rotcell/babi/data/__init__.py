@@ -1,1 +1,0 @@
-"""The questions: official files, generated ones, and what tells them apart."""

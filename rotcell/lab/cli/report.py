@@ -1,0 +1,47 @@
+"""The command line of reports."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rotcell.lab.report.study_page import study_page
+from rotcell.lab.studies import STUDIES
+from rotcell.lab.tasks.babi.report.page import is_collection, write_report
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `rotcell-lab report` understands."""
+    parser.add_argument(
+        "folder", type=Path, metavar="DIR", help="the --out of a sweep, or collected runs"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder of the report (default: DIR/report, or DIR itself for collected runs)",
+    )
+    parser.add_argument(
+        "--study",
+        choices=tuple(STUDIES),
+        help="the page of a study, from its records in DIR; printed, or written to --out",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the report and say where it is; returns the exit status."""
+    if options.study is not None:
+        page = study_page(STUDIES[options.study], options.folder)
+        if options.out is None:
+            print(page)
+        else:
+            options.out.mkdir(parents=True, exist_ok=True)
+            (options.out / "README.md").write_text(page, encoding="utf-8")
+            print(options.out / "README.md")
+        return 0
+    default = options.folder if is_collection(options.folder) else options.folder / "report"
+    written = write_report(options.folder, options.out or default)
+    print(written.markdown, end="\n\n")
+    for path in written.files:
+        print(path)
+    return 0

@@ -1,0 +1,82 @@
+"""``rotcell-lab train TASK`` for every task that uses the common training loop."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+
+from rotcell.lab import tasks
+from rotcell.lab.cells import CELLS, STARTS
+from rotcell.lab.cli.options import positive
+from rotcell.lab.files import write_atomically
+from rotcell.lab.memory import keep_freed_memory
+from rotcell.lab.progress import ProgressBar, duration
+from rotcell.lab.task import LabTask
+
+
+def add_arguments(parser: argparse.ArgumentParser, task: LabTask) -> None:
+    """Options of a task."""
+    parser.add_argument(
+        "--dataset",
+        choices=task.datasets,
+        default=task.datasets[0],
+        help="dataset (default %(default)s)",
+    )
+    parser.add_argument(
+        "--cell", choices=tuple(CELLS), default="rotlstm", help="recurrent layer (default rotlstm)"
+    )
+    parser.add_argument("--size", type=positive, default=32, help="hidden units (default 32)")
+    parser.add_argument(
+        "--start", choices=STARTS, help="initial angles (default pi, as in the paper)"
+    )
+    parser.add_argument("--lr", type=float, default=3e-3, help="learning rate (default 0.003)")
+    parser.add_argument(
+        "--dropout", type=float, default=0.0, help="dropout probability (default 0)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
+    parser.add_argument("--threads", type=positive, default=1, help="CPU threads (default 1)")
+    parser.add_argument("--record", type=Path, metavar="FILE.json", help="write the run's record")
+    if task.needs_data:
+        parser.add_argument(
+            "--data", type=Path, required=True, metavar="DIR", help="folder of the task's data"
+        )
+    parser.set_defaults(run=run, data=None)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train, test, and print the measures; returns the exit status."""
+    keep_freed_memory()
+    torch.set_num_threads(options.threads)
+    task = tasks.find(options.trained_task)
+    start = options.start or ("pi" if CELLS[options.cell].rotating else "")
+    settings = task.settings(
+        {
+            "task": task.name,
+            "dataset": options.dataset,
+            "cell": options.cell,
+            "size": options.size,
+            "lr": options.lr,
+            "seed": options.seed,
+            "start": start,
+            "dropout": options.dropout,
+        }
+    )
+    bar = ProgressBar()
+    record = task.run(
+        settings,
+        options.data,
+        lambda epoch, error: bar.note(f"epoch {epoch:4}  validation error {error:.5f}"),
+    )
+    outcome = record["outcome"]
+    measures = ", ".join(f"{name} {value:.4f}" for name, value in outcome["test"].items())
+    print(
+        f"test: {measures} (epoch {outcome['epoch']} of {outcome['epochs']}, the best on "
+        f"validation: {outcome['validation']}); {outcome['parameters']} weights; data: "
+        f"{record['data']['name']}; {duration(record['seconds'])}"
+    )
+    if options.record is not None:
+        write_atomically(options.record, (json.dumps(record, indent=1) + "\n").encode())
+    return 0

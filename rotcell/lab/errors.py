@@ -1,0 +1,43 @@
+"""What can go wrong that a user can do something about; the command line prints it as one line."""
+
+from __future__ import annotations
+
+
+class DataError(ValueError):
+    """Data that is missing, damaged or not what it says it is."""
+
+
+class SettingsError(ValueError):
+    """Settings that make no sense, or that are not those of a file."""
+
+
+class TrainingError(RuntimeError):
+    """Training that cannot continue."""
+
+
+class CheckpointError(ValueError):
+    """A file that is no checkpoint, is damaged, or belongs to another run."""
+
+
+class ResultError(ValueError):
+    """A file that is no result, or is damaged."""
+
+
+class LookError(ValueError):
+    """What there is nothing to look at of."""
+
+
+class NotInstalledError(RuntimeError):
+    """An optional package that is needed and not there."""
+
+
+EXPECTED = (
+    CheckpointError,
+    DataError,
+    LookError,
+    NotInstalledError,
+    OSError,
+    ResultError,
+    SettingsError,
+    TrainingError,
+)

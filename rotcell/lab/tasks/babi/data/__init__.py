@@ -1,0 +1,1 @@
+"""The questions: official files, generated ones, and how they differ."""

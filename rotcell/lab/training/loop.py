@@ -1,0 +1,222 @@
+"""The training loop of every task: epochs, learning rate, stopping, the best weights."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rotcell.lab.cells import implementation, parameters
+from rotcell.lab.training.settings import LabSettings, seed_of
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long a run trains and how its learning rate falls."""
+
+    epochs: int  # at most
+    schedule: Literal["linear", "halve"]  # to 0 at the last epoch; or by half without progress
+    halve_after: int = 0  # epochs without a new best
+    patience: int = 0  # epochs without a new best until the run stops; 0: never
+    target: float | None = None  # a validation error that counts as solved ...
+    target_epochs: int = 0  # ... and once so many epochs in a row have it ...
+    cooldown: int = 0  # ... the rate falls to 0 within so many epochs, which end the run
+    clip: float | None = None  # norm of the gradient
+
+
+class Problem(ABC):
+    """One run of a task: its data, its model, its measures."""
+
+    model: nn.Module
+    budget: Budget
+
+    @abstractmethod
+    def batches(self, epoch: int) -> Iterator[Any]:
+        """The batches of an epoch; the same ones for every cell with the same seed."""
+
+    @abstractmethod
+    def loss(self, batch: Any) -> Tensor:
+        """The mean loss of a batch."""
+
+    @abstractmethod
+    def validate(self) -> float:
+        """The error on the validation set; less is better."""
+
+    @abstractmethod
+    def test(self) -> dict[str, float]:
+        """The measures on the test set."""
+
+
+@dataclass
+class Curve:
+    """Mean training loss, validation error and learning rate of every epoch."""
+
+    loss: list[float] = field(default_factory=list)
+    validation: list[float] = field(default_factory=list)
+    lr: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LabOutcome:
+    """A run that ended."""
+
+    validation: float | None  # the best error; None when the run diverged in its first epoch
+    epoch: int  # that had it, whose weights were tested; the latest on a tie
+    epochs: int
+    steps: int
+    steps_to_target: int | None
+    capped: bool  # whether the cap of epochs ended the run, and not its own stopping rule
+    diverged: bool
+    parameters: int
+    layer: str
+    test: dict[str, float]
+
+
+class Spent(NamedTuple):
+    """Seconds of a run: those of a clock on the wall, and those of the processor."""
+
+    wall: float
+    processor: float
+
+
+def run_problem(
+    problem: Problem, settings: LabSettings, on_epoch: Callable[[int, Curve], None] | None = None
+) -> tuple[LabOutcome, Curve, Spent]:
+    """Train and test; the outcome, the curve and the time."""
+    wall, processor = time.perf_counter(), time.process_time()
+    outcome, curve = _run(problem, settings, on_epoch)
+    return outcome, curve, Spent(time.perf_counter() - wall, time.process_time() - processor)
+
+
+def _run(
+    problem: Problem, settings: LabSettings, on_epoch: Callable[[int, Curve], None] | None
+) -> tuple[LabOutcome, Curve]:
+    model, curve = problem.model, Curve()
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.Adam(weights, settings.lr, fused=True)
+    progress = _Progress(problem.budget, settings.lr)
+    best_weights, steps, diverged = _copy(model), 0, False
+    steps_to_target: int | None = None
+    while progress.goes_on:
+        epoch = progress.epoch + 1
+        torch.manual_seed(seed_of(settings.seed, "dropout", epoch))
+        model.train()
+        total = torch.zeros(())
+        batches = list(problem.batches(epoch))
+        for number, batch in enumerate(batches):
+            optimizer.param_groups[0]["lr"] = progress.rate(number / len(batches))
+            total += train_step(problem, batch, optimizer)
+        steps += len(batches)
+        loss = float(total) / len(batches)
+        model.eval()
+        with torch.no_grad():
+            error = problem.validate()
+        if not math.isfinite(loss + error):
+            diverged = True
+            break
+        curve.loss.append(loss)
+        curve.validation.append(error)
+        curve.lr.append(optimizer.param_groups[0]["lr"])
+        if progress.end_epoch(error):
+            best_weights = _copy(model)
+        if progress.in_a_row and steps_to_target is None:
+            steps_to_target = steps
+        if on_epoch is not None:
+            on_epoch(epoch, curve)
+    model.load_state_dict(best_weights)
+    model.eval()
+    with torch.no_grad():
+        measures = problem.test()
+    outcome = LabOutcome(
+        progress.best if progress.best_epoch else None,
+        progress.best_epoch,
+        progress.epoch,
+        steps,
+        steps_to_target,
+        progress.capped and not diverged,
+        diverged,
+        parameters(model),
+        implementation(settings.cell),
+        measures,
+    )
+    return outcome, curve
+
+
+class _Progress:
+    """How far a run is: its learning rate, its best epoch, whether it continues."""
+
+    def __init__(self, budget: Budget, lr: float) -> None:
+        self.budget = budget
+        self.epoch = 0
+        self.best, self.best_epoch = math.inf, 0
+        self.in_a_row = 0  # epochs at the target
+        self._lr, self._halved_at = lr, 0
+        self._cooling: tuple[int, float] | None = None  # since which epoch, from which rate
+
+    @property
+    def goes_on(self) -> bool:
+        return not self.capped and not self._stopped
+
+    @property
+    def capped(self) -> bool:
+        """Whether the cap of epochs ended the run, and not its own stopping rule."""
+        return self.epoch >= self.budget.epochs and not self._stopped
+
+    @property
+    def _stopped(self) -> bool:
+        if self._cooling is not None:
+            return self.epoch - self._cooling[0] >= self.budget.cooldown
+        return 0 < self.budget.patience <= self.epoch - self.best_epoch
+
+    def rate(self, part: float) -> float:
+        """The learning rate when this part of the current epoch is done."""
+        done = self.epoch + part
+        if self._cooling is not None:
+            since, rate = self._cooling
+            return rate * (1 - (done - since) / self.budget.cooldown)
+        if self.budget.schedule == "linear":
+            return self._lr * (1 - done / self.budget.epochs)
+        return self._lr
+
+    def end_epoch(self, error: float) -> bool:
+        """Count an epoch; whether it is the best so far, as good as the best included."""
+        self.epoch += 1
+        budget, is_best = self.budget, error <= self.best
+        if is_best:
+            self.best, self.best_epoch = error, self.epoch
+        if budget.target is not None:
+            self.in_a_row = self.in_a_row + 1 if error <= budget.target else 0
+            if self._cooling is None and 0 < budget.target_epochs <= self.in_a_row:
+                self._cooling = self.epoch, self.rate(0.0)
+        waited = self.epoch - max(self.best_epoch, self._halved_at)
+        if budget.schedule == "halve" and waited >= budget.halve_after:
+            self._lr, self._halved_at = self._lr / 2, self.epoch
+        return is_best
+
+
+def train_step(problem: Problem, batch: Any, optimizer: torch.optim.Optimizer) -> Tensor:
+    """One step of the optimizer; the loss before it."""
+    weights = optimizer.param_groups[0]["params"]
+    loss = problem.loss(batch)
+    for weight in weights:  # as zero_grad() does, with less overhead
+        weight.grad = None
+    loss.backward()
+    if problem.budget.clip is not None:
+        nn.utils.clip_grad_norm_(weights, problem.budget.clip)
+    optimizer.step()
+    return loss.detach()
+
+
+def _copy(model: nn.Module) -> dict[str, Tensor]:
+    return {name: weight.detach().clone() for name, weight in model.state_dict().items()}
+
+
+def budget_protocol(budget: Budget) -> dict[str, Any]:
+    """The budget as it is kept in a run's record."""
+    return {"optimizer": "Adam, betas 0.9 and 0.999, epsilon 1e-8", **asdict(budget)}

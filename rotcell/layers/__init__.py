@@ -1,0 +1,35 @@
+"""The public layers and single-step cells.
+
+- `lstm`, `gru`: the layers, used like nn.LSTM and nn.GRU; `cells`: one timestep, like nn.LSTMCell.
+- `rum`, `orthogonal`: RUM, and GORU and EURNN, used like nn.GRU.
+- `layer`: what all layers share; `base`: what layers and single-step cells share.
+- `options`, `parameters`: what the constructors' options and the parameters are, as tables.
+- `checkpoints`: which cell a state_dict belongs to; `convert`: a RotLSTM from an LSTM.
+"""
+
+from .base import CellModule
+from .cells import ClassicGRUCell, GRUCell, LSTMCell, RotGRUCell, RotLSTMCell
+from .gru import GRU, ClassicGRU, RotGRU
+from .layer import DirectionCall, Layer
+from .lstm import LSTM, RotLSTM
+from .orthogonal import EURNN, GORU
+from .rum import RUM
+
+__all__ = [
+    "EURNN",
+    "GORU",
+    "GRU",
+    "LSTM",
+    "RUM",
+    "CellModule",
+    "ClassicGRU",
+    "ClassicGRUCell",
+    "DirectionCall",
+    "GRUCell",
+    "LSTMCell",
+    "Layer",
+    "RotGRU",
+    "RotGRUCell",
+    "RotLSTM",
+    "RotLSTMCell",
+]

@@ -1,0 +1,142 @@
+"""Make a RotLSTM from an LSTM, torch's or ours, or from its state_dict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from rotcell.reference import CELLS
+
+from .base import no_weights_drawn
+from .checkpoints import METADATA_KEY
+from .layer import Layer
+from .parameters import RECURRENT, direction_suffixes, present
+
+if TYPE_CHECKING:
+    from .lstm import LSTM, RotLSTM
+
+#: A rotation bias at which sigmoid, and so every angle, is exactly 0 in each float type. It is
+#: finite, so nothing turns into NaN, and a float16 can hold it.
+ROTATION_OFF = -1e4
+
+_LSTM_OPTIONS = (
+    "input_size",
+    "hidden_size",
+    "num_layers",
+    "bias",
+    "batch_first",
+    "dropout",
+    "bidirectional",
+    "proj_size",
+)
+
+# Those that rotcell.LSTM has besides; its forget_bias is in the weights.
+_OWN_OPTIONS = ("gate_activation", "recurrent_dropout", "zoneout")
+
+_NO_LSTM = "not the state_dict of an nn.LSTM"
+
+AnyRotLSTM = TypeVar("AnyRotLSTM", bound="RotLSTM")
+
+
+def from_lstm(
+    layer_type: type[AnyRotLSTM],
+    lstm: nn.LSTM | LSTM | Mapping[str, Tensor],
+    batch_first: bool | None,
+    dropout: float | None,
+    rotation_bias: float,
+) -> AnyRotLSTM:
+    """Do the work of `RotLSTM.from_lstm`."""
+    options: dict[str, Any]
+    weights: dict[str, Tensor]
+    if isinstance(lstm, nn.LSTM) or (isinstance(lstm, Layer) and lstm._cell is CELLS["lstm"]):
+        options = {name: getattr(lstm, name) for name in _LSTM_OPTIONS}
+        if isinstance(lstm, Layer):
+            options |= {name: getattr(lstm, name) for name in _OWN_OPTIONS}
+        names = [p.name + s for s in direction_suffixes(lstm) for p in present(RECURRENT, lstm)]
+        weights = {name: getattr(lstm, name) for name in names}
+    elif isinstance(lstm, Mapping):
+        options = _options_from_state_dict(lstm)
+        weights = dict(lstm)
+    else:
+        raise TypeError(
+            "lstm must be an nn.LSTM, a rotcell.LSTM without layer norm or a state_dict, got "
+            f"{type(lstm).__name__}"
+        )
+    if not options["bias"]:
+        raise ValueError(
+            "an LSTM without biases cannot be converted: "
+            "only a bias can hold the angles at 0 for every input"
+        )
+    if batch_first is not None:
+        options["batch_first"] = batch_first
+    if dropout is not None:
+        options["dropout"] = dropout
+
+    first = weights["weight_ih_l0"]
+    with no_weights_drawn():
+        layer = layer_type(
+            **options, rotation_bias=rotation_bias, device=first.device, dtype=first.dtype
+        )
+    # What a subclass has besides the weights is left as its constructor made it.
+    layer = layer.to(first.device)
+    with torch.no_grad():
+        for name, weight in weights.items():
+            parameter = getattr(layer, name)
+            parameter[: weight.shape[0]] = weight
+            parameter[weight.shape[0] :] = rotation_bias if name.startswith("bias_ih") else 0.0
+    if isinstance(lstm, nn.Module):
+        for name, weight in weights.items():
+            getattr(layer, name).requires_grad_(weight.requires_grad)
+        layer.train(lstm.training)
+    return layer
+
+
+def _options_from_state_dict(state_dict: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Read the constructor arguments of an nn.LSTM off its state_dict, and check all of it."""
+    for name, tensor in state_dict.items():
+        if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+            raise ValueError(f"{_NO_LSTM}: {name} must be a floating-point tensor")
+    for name in ("weight_ih_l0", "weight_hh_l0", "weight_hr_l0"):
+        if name not in state_dict and name != "weight_hr_l0":
+            raise ValueError(f"{_NO_LSTM}: {name} is missing")
+        if name in state_dict and state_dict[name].dim() != 2:
+            raise ValueError(f"{_NO_LSTM}: {name} must be 2-D, got {state_dict[name].dim()}-D")
+    has_projection = "weight_hr_l0" in state_dict
+    state_weight = state_dict["weight_hr_l0" if has_projection else "weight_hh_l0"]
+    options = {
+        "input_size": state_dict["weight_ih_l0"].shape[-1],
+        "hidden_size": state_weight.shape[-1],
+        "num_layers": sum(
+            name.startswith("weight_ih_l") and not name.endswith("_reverse") for name in state_dict
+        ),
+        "bias": any(name.startswith("bias_ih_l") for name in state_dict),
+        "batch_first": False,
+        "dropout": 0.0,
+        "bidirectional": any(name.endswith("_reverse") for name in state_dict),
+        "proj_size": state_weight.shape[0] if has_projection else 0,
+    }
+
+    twin = nn.LSTM(**options, device="meta").state_dict()
+    if twin.keys() != state_dict.keys():
+        raise ValueError(
+            f"{_NO_LSTM}: missing {sorted(twin.keys() - state_dict.keys())}, "
+            f"unexpected {sorted(state_dict.keys() - twin.keys())}"
+        )
+    for name, expected in twin.items():
+        if state_dict[name].shape != expected.shape:
+            raise ValueError(
+                f"{_NO_LSTM}: {name} must have shape "
+                f"{tuple(expected.shape)}, got {tuple(state_dict[name].shape)}"
+            )
+    if len({(tensor.dtype, tensor.device) for tensor in state_dict.values()}) > 1:
+        raise ValueError(f"{_NO_LSTM}: its entries differ in dtype or device")
+    return options | _options_in_metadata(state_dict)
+
+
+def _options_in_metadata(state_dict: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The options that a rotcell.LSTM writes into its state_dict besides the weights."""
+    metadata = getattr(state_dict, "_metadata", {}).get("", {}).get(METADATA_KEY, {})
+    return {name: value for name, value in metadata.items() if name != "cell"}

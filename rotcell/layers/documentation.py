@@ -1,0 +1,141 @@
+"""The sections that docstrings of several classes share: arguments and parameters.
+
+A class has its own equations and example. `documented` puts before the example one entry per
+argument of the constructor, and the parameters from their table.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from .base import CellModule
+from .parameters import Parameter
+
+__all__ = ["documented"]
+
+_WIDTH = 100
+
+_ARGUMENTS = {
+    "input_size": "features of the input.",
+    "hidden_size": "H, units of {units}.{odd}",
+    "num_layers": "number of stacked layers.",
+    "bias": "whether there are `bias_ih` and `bias_hh`.",
+    "batch_first": "take and return padded sequences as ``[B, T, ...]`` instead of "
+    "``[T, B, ...]``. States are not affected.",
+    "dropout": "probability of dropping outputs of every layer but the last, in training.",
+    "bidirectional": "also run each layer from the last step to the first; D = 2 directions.",
+    "proj_size": "if not 0, project outputs to this size (P, smaller than H); P is H otherwise.",
+    "device": "device of the parameters.",
+    "dtype": "dtype of the parameters.",
+    "gate_activation": 'activation of the gates {gates}: ``"sigmoid"``, or ``"hard_sigmoid"``, '
+    "``clip(0.2 a + 0.5, 0, 1)``, which Keras had before 2.3.",
+    "angle_activation": "activation of the angles, with the same choices.",
+    "angles_from": 'what makes the angles: ``"both"``, h and x, or ``"input"``, x alone. Then '
+    "`weight_hh` and `bias_hh` have no rows for them, and the rotation costs nothing in the "
+    "recurrent matmul.",
+    "rotation_bias": "added to the angles' rows of `bias_ih` at initialization. At 0 the angles "
+    "start around pi; with a negative value they start smaller.",
+    "forget_bias": "added to the forget gate's rows of `bias_ih` at initialization.",
+    "recurrent_dropout": "probability of dropping elements of h where it enters the matmuls of the "
+    "next step, in training: one mask per sequence, layer and direction.{carried}",
+    "layer_norm": "normalize, as Ba et al. (2016), ``W_ih x``, ``W_hh h`` (each over all its rows) "
+    "and, where the output reads it, c: ``a = LN(W_ih x) * gain_ih + LN(W_hh h) * gain_hh + b_ih + "
+    "b_hh`` and ``h = o * tanh(LN(c) * gain_c + bias_c)``. The c that is carried on is not "
+    "normalized. This variant has no kernels yet and runs on the reference code.",
+    "eta": "if not None, every new state is scaled to this norm (time normalization).",
+    "capacity": "number of layers of plane rotations that make up the rotation of the state.",
+    "zoneout": "probability, at every step, that a unit keeps its old value, in "
+    "training{pair}. In eval mode the expected value is used.{projected}",
+}
+
+#: What the texts above say differently of cells with a cell state c (True) and without (False).
+_WORDS = {
+    True: {
+        "units": "the cell state",
+        "gates": "i, f and o",
+        "carried": "",
+        "pair": ": one probability for h and c, or a pair (for h, for c)",
+        "projected": " Not with a projection.",
+    },
+    False: {
+        "units": "the state",
+        "gates": "r and z",
+        "carried": " The part of h that z carries over is not dropped.",
+        "pair": "",
+        "projected": "",
+    },
+}
+
+_AnyModule = TypeVar("_AnyModule", bound=CellModule)
+
+
+def documented(*, per_layer: bool) -> Callable[[type[_AnyModule]], type[_AnyModule]]:
+    """Add the shared sections to a class's docstring.
+
+    Args:
+        per_layer: whether parameters are there once per layer and direction.
+    """
+
+    def document(cls: type[_AnyModule]) -> type[_AnyModule]:
+        if cls.__doc__ is not None:  # python -OO
+            # From 3.13 on, Python has removed the indentation; before, nobody has.
+            own, heading, example = inspect.cleandoc(cls.__doc__).partition("\nExample:")
+            shared = "\n".join([*_arguments(cls), "", *_parameters(cls, per_layer)])
+            cls.__doc__ = f"{own}\n{shared}\n{heading}{example}"
+        return cls
+
+    return document
+
+
+def _arguments(cls: type[CellModule]) -> Iterator[str]:
+    words = dict(_WORDS[len(cls._cell.states) > 1])
+    words["odd"] = " If it is odd, the last unit is not rotated." if cls._cell.rotates else ""
+    yield "Args:"
+    for name in list(inspect.signature(cls.__init__).parameters)[1:]:
+        if name == "proj_size" and not cls._cell.can_project:
+            text = "must be None: only LSTMs have a projection."
+        elif name in cls._argument_texts:
+            text = cls._argument_texts[name]
+        else:
+            text = _ARGUMENTS[name].format(**words)
+        lines = textwrap.wrap(f"{name}: {text}", _WIDTH - 12, break_on_hyphens=False)
+        yield f"    {lines[0]}"
+        yield from (f"        {line}" for line in lines[1:])
+
+
+def _parameters(cls: type[CellModule], per_layer: bool) -> Iterator[str]:
+    cell = cls._cell
+    count = len(cell.recurrence.gates)
+    rows = (f"{count}H" if count > 1 else "H") + (" + H//2" if cell.rotates else "")
+    recurrent = cell.recurrent_rows(2)
+    letters = {
+        "R": rows,
+        "S": rows if recurrent == cell.rows(2) else f"{recurrent // 2}H",
+        "I": "input features of the layer" if per_layer else "input_size",
+        "P": "P" if per_layer and cell.can_project else "H",
+        "H": "H",
+        "L": "capacity",
+        "A": "H//2",
+    }
+    order = f"rows in the order {', '.join(cell.gates)}"
+    where = "for layer k (and again with the suffix ``_reverse``), " if per_layer else ""
+    yield from textwrap.wrap(f"Parameters, {where}{order}:", _WIDTH - 4)
+    yield ""
+    for parameter in cls._parameter_table:
+        if parameter.option == "proj_size" and not (per_layer and cell.can_project):
+            continue
+        yield _parameter(parameter, letters, "_l{k}" if per_layer else "")
+
+
+def _parameter(parameter: Parameter, letters: dict[str, str], suffix: str) -> str:
+    shape = ", ".join(letters[letter] for letter in parameter.shape)
+    condition = {
+        None: "",
+        "bias": ", unless bias=False",
+        "proj_size": ", with a projection only",
+        "layer_norm": ", with layer_norm only",
+    }
+    return f"- ``{parameter.name}{suffix}``: ``[{shape}]``{condition[parameter.option]}"

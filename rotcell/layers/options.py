@@ -1,0 +1,120 @@
+"""The options that torch's layers do not have: their defaults, checks and descriptions.
+
+Another option is an entry in `OPTIONS` and an argument of the classes that take it.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rotcell.reference import GATE_FUNCTIONS
+
+if TYPE_CHECKING:
+    from .base import CellModule
+
+__all__ = ["OPTIONS", "Option", "probability"]
+
+
+class Option(NamedTuple):
+    """An option of layers or cells."""
+
+    default: Any
+    #: From the name, the value and the module, whose sizes and bias are set, to the checked value.
+    check: Callable[[str, Any, CellModule], Any]
+    #: Whether weights trained with one value compute something else with another.
+    is_part_of_equations: bool = False
+
+
+def _activation(name: str, value: object, module: CellModule) -> str:
+    if not isinstance(value, str) or value not in GATE_FUNCTIONS:
+        known = " or ".join(map(repr, GATE_FUNCTIONS))
+        raise ValueError(f"{name} must be {known}, got {value!r}")
+    return value
+
+
+def _angles_from(name: str, value: object, module: CellModule) -> str:
+    if value not in ("both", "input"):
+        raise ValueError(f"{name} must be 'both' or 'input', got {value!r}")
+    return str(value)
+
+
+def _shift(name: str, value: Any, module: CellModule) -> float:
+    """Refuse a shift that is not a finite number or that has no bias to be added to."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a real number, got {type(value).__name__}")
+    shift = float(value)
+    if not math.isfinite(shift):
+        raise ValueError(f"{name} must be finite, got {shift}")
+    if shift != 0 and not module.bias:
+        raise ValueError(f"{name}={shift} needs bias=True: it is added to bias_ih")
+    return shift
+
+
+def probability(name: str, value: object, module: CellModule | None = None) -> float:
+    """The value as a float, if it is a number between 0 and 1."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= float(value) <= 1:  # type: ignore[arg-type]
+        raise ValueError(f"{name} must be a probability between 0 and 1, got {value!r}")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _flag(name: str, value: object, module: CellModule) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be a bool, got {type(value).__name__}")
+    return value
+
+
+def _positive_or_none(name: str, value: Any, module: CellModule) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        raise TypeError(f"{name} must be None or a real number, got {type(value).__name__}")
+    if not 0 < float(value) < math.inf:
+        raise ValueError(f"{name} must be None or positive and finite, got {value!r}")
+    return float(value)
+
+
+def _count(name: str, value: Any, module: CellModule) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if value <= 0:
+        raise ValueError(f"{name} must be greater than zero, got {value}")
+    return value
+
+
+def _zoneout(name: str, value: Any, module: CellModule) -> float | tuple[float, float]:
+    checked: float | tuple[float, float]
+    if isinstance(value, (tuple, list)):
+        if len(module._cell.states) == 1:
+            raise ValueError(
+                f"{name} must be a float for {type(module).__name__} (it has no cell state), got "
+                f"{value!r}"
+            )
+        if len(value) != 2:
+            raise ValueError(f"{name} must be a float or a pair (for h, for c), got {value!r}")
+        checked = (probability(f"{name}[0]", value[0]), probability(f"{name}[1]", value[1]))
+    else:
+        checked = probability(name, value)
+    if module.proj_size and checked not in (0.0, (0.0, 0.0)):
+        raise ValueError(
+            f"{name} must be 0 with proj_size={module.proj_size}: a projected output cannot keep "
+            f"old values; got {value!r}"
+        )
+    return checked
+
+
+OPTIONS = {
+    "gate_activation": Option("sigmoid", _activation, is_part_of_equations=True),
+    "angle_activation": Option("sigmoid", _activation, is_part_of_equations=True),
+    "angles_from": Option("both", _angles_from, is_part_of_equations=True),
+    "rotation_bias": Option(0.0, _shift),
+    "forget_bias": Option(0.0, _shift),
+    "recurrent_dropout": Option(0.0, probability),
+    "zoneout": Option(0.0, _zoneout),
+    "layer_norm": Option(False, _flag),
+    "eta": Option(None, _positive_or_none, is_part_of_equations=True),
+    "capacity": Option(2, _count, is_part_of_equations=True),
+}

@@ -1,0 +1,178 @@
+"""GORU and EURNN: layers that rotate their whole state by learned constant angles."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from rotcell import reference_only
+from rotcell.reference import Cell
+
+from . import parameters
+from .base import weights_are_drawn
+from .documentation import documented
+from .gru import _GRULayer, _refuse_projection
+from .parameters import direction_suffixes
+
+__all__ = ["EURNN", "GORU"]
+
+#: The bound of the uniform distribution that the authors draw the weights from.
+_WEIGHT_BOUND = 0.01
+
+
+@documented(per_layer=True)
+class GORU(_GRULayer):
+    """The gated orthogonal recurrent unit of Jing et al. (2017).
+
+    Theta is a constant rotation of the whole state:
+
+        r[t] = sigmoid(U_r x[t] + W_r h[t-1] + b_r)
+        g[t] = sigmoid(U_g x[t] + W_g h[t-1] + b_g)
+        c[t] = modReLU(U_c x[t] + r[t] * (Theta h[t-1]))
+        h[t] = g[t] * h[t-1] + (1 - g[t]) * c[t]
+        modReLU(a) = sign(a) relu(|a| + 0.001 + threshold)
+
+    Theta consists of `capacity` layers of plane rotations, one after the other. Even layers turn
+    units (0, 1), (2, 3) and so on; odd layers turn (1, 2), (3, 4) and so on, by the first
+    (H - 1) // 2 of their angles. Inputs, outputs and options are those of `torch.nn.GRU`; `forward`
+    describes them. GORU has no kernels yet: it runs on the reference code, on any device.
+
+    Example:
+        >>> import torch
+        >>> layer = GORU(10, 20, capacity=4)
+        >>> output, h_n = layer(torch.randn(5, 3, 10))
+        >>> output.shape, layer.angles_l0.shape
+        (torch.Size([5, 3, 20]), torch.Size([4, 10]))
+    """
+
+    _cell = reference_only.goru()
+    _parameter_table = parameters.GORU
+    _argument_texts: ClassVar[dict[str, str]] = {
+        "recurrent_dropout": "probability of dropping elements of h where it enters the matmuls of "
+        "the next step, in training: one mask per sequence, layer and direction. The h that is "
+        "rotated, and the part that g carries over, are not dropped.",
+        "bias": "whether there are `bias_ih` and `bias_hh`, of r and g. `threshold` stays.",
+    }
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        capacity: int = 2,
+        recurrent_dropout: float = 0.0,
+        zoneout: float = 0.0,
+        proj_size: None = None,
+    ) -> None:
+        _refuse_projection(proj_size)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            0, device, dtype,
+            capacity=capacity,
+            recurrent_dropout=recurrent_dropout,
+            zoneout=zoneout,
+        )  # fmt: skip
+
+    def _chosen_cell(self) -> Cell:
+        return reference_only.goru(self.capacity)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the parameters as the authors do.
+
+        Weights are uniform in ±0.01 and angles in ±pi. `bias_ih` is 2 for r and uniform in
+        ±sqrt(3 / H) for g, `bias_hh` is 0, and the thresholds are 0.01.
+        """
+        if not weights_are_drawn():
+            return
+        for suffix in direction_suffixes(self):
+            nn.init.uniform_(getattr(self, f"weight_ih{suffix}"), -_WEIGHT_BOUND, _WEIGHT_BOUND)
+            nn.init.uniform_(getattr(self, f"weight_hh{suffix}"), -_WEIGHT_BOUND, _WEIGHT_BOUND)
+            nn.init.uniform_(getattr(self, f"angles{suffix}"), -math.pi, math.pi)
+            nn.init.constant_(getattr(self, f"threshold{suffix}"), 0.01)
+            if self.bias:
+                of_r, of_g = getattr(self, f"bias_ih{suffix}").chunk(2)
+                bound = math.sqrt(3 / self.hidden_size)
+                nn.init.constant_(of_r, 2.0)
+                nn.init.uniform_(of_g, -bound, bound)
+                nn.init.constant_(getattr(self, f"bias_hh{suffix}"), 0.0)
+
+
+@documented(per_layer=True)
+class EURNN(_GRULayer):
+    """The efficient unitary RNN of Jing et al. (2017), real-valued.
+
+    Theta is a constant rotation of the whole state, and the only recurrent weight:
+
+        h[t] = modReLU(U x[t] + Theta h[t-1])
+        modReLU(a) = sign(a) relu(|a| + 0.01 + threshold)
+
+    `GORU` describes Theta. Inputs, outputs and options are those of `torch.nn.RNN`; `forward`
+    describes them. Without a recurrent matmul there is no recurrent dropout. EURNN has no kernels
+    yet: it runs on the reference code, on any device.
+
+    Example:
+        >>> import torch
+        >>> layer = EURNN(10, 20)
+        >>> output, h_n = layer(torch.randn(5, 3, 10))
+        >>> output.shape, sum(p.numel() for p in layer.parameters())
+        (torch.Size([5, 3, 20]), 240)
+    """
+
+    _cell = reference_only.eurnn()
+    _parameter_table = parameters.EURNN
+    _argument_texts: ClassVar[dict[str, str]] = {
+        "bias": "must be True: the thresholds take the place of biases."
+    }
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        capacity: int = 2,
+        zoneout: float = 0.0,
+        proj_size: None = None,
+    ) -> None:
+        _refuse_projection(proj_size)
+        if bias is False:
+            raise ValueError("bias must be True: EURNN has thresholds instead of biases, got False")
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            0, device, dtype,
+            capacity=capacity,
+            zoneout=zoneout,
+        )  # fmt: skip
+
+    def _chosen_cell(self) -> Cell:
+        return reference_only.eurnn(self.capacity)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the parameters as the authors do.
+
+        Weights are uniform in ±0.01 and angles in ±pi, and the thresholds are 0.
+        """
+        if not weights_are_drawn():
+            return
+        for suffix in direction_suffixes(self):
+            nn.init.uniform_(getattr(self, f"weight_ih{suffix}"), -_WEIGHT_BOUND, _WEIGHT_BOUND)
+            nn.init.uniform_(getattr(self, f"angles{suffix}"), -math.pi, math.pi)
+            nn.init.constant_(getattr(self, f"threshold{suffix}"), 0.0)

@@ -1,0 +1,110 @@
+"""The parameters of one layer and direction, as a table: names, shapes, when they are there.
+
+Modules, checkpoints, conversion and docstrings read the table of a module's class. A cell with
+other parameters brings its own table, and its own tuple in place of `reference.Weights`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from .base import CellModule
+
+__all__ = [
+    "EURNN",
+    "GORU",
+    "LAYER_NORM",
+    "RECURRENT",
+    "RUM",
+    "Parameter",
+    "dimensions",
+    "direction_suffixes",
+    "present",
+]
+
+
+class Parameter(NamedTuple):
+    """A parameter that every layer and direction has."""
+
+    name: str  #: a layer adds a suffix for layer and direction
+    field: str  #: where it goes in `reference.Weights`
+    #: Dimensions by letter. R: rows of all gates; S: rows of the gates that h feeds; I: input
+    #: features; P: output features; H: units; L: layers of constant rotations; A: angles of one.
+    shape: tuple[str, ...]
+    option: str | None = None  #: absent if this option of the module is 0 or False
+    takes_shifts: bool = False  #: whether rotation_bias and forget_bias are added to it
+    start: float | None = None  #: its initial value; None: drawn at random
+
+    @property
+    def has_gates(self) -> bool:
+        """Whether its rows are those of the gates, all or the first of them."""
+        return self.shape[0] in ("R", "S")
+
+
+#: The parameters of nn.LSTM and nn.GRU.
+RECURRENT = (
+    Parameter("weight_ih", "w_ih", ("R", "I")),
+    Parameter("weight_hh", "w_hh", ("S", "P")),
+    Parameter("bias_ih", "b_ih", ("R",), option="bias", takes_shifts=True),
+    Parameter("bias_hh", "b_hh", ("S",), option="bias"),
+    Parameter("weight_hr", "w_hr", ("P", "H"), option="proj_size"),
+)
+
+#: What an LSTM with layer norm has besides.
+LAYER_NORM = (
+    Parameter("gain_ih", "gain_ih", ("R",), option="layer_norm", start=1.0),
+    Parameter("gain_hh", "gain_hh", ("R",), option="layer_norm", start=1.0),
+    Parameter("gain_c", "gain_c", ("H",), option="layer_norm", start=1.0),
+    Parameter("bias_c", "bias_c", ("H",), option="layer_norm", start=0.0),
+)
+
+RUM = (
+    Parameter("weight_ih", "w_ih", ("R", "I")),
+    Parameter("weight_hh", "w_hh", ("S", "H")),
+    Parameter("bias_ih", "b_ih", ("R",), option="bias"),
+    Parameter("bias_hh", "b_hh", ("S",), option="bias", start=0.0),
+)
+
+#: Constant rotations, and the threshold of modReLU.
+_ROTATIONS = (
+    Parameter("threshold", "threshold", ("H",)),
+    Parameter("angles", "angles", ("L", "A")),
+)
+
+GORU = (
+    Parameter("weight_ih", "w_ih", ("R", "I")),
+    Parameter("weight_hh", "w_hh", ("S", "H")),
+    Parameter("bias_ih", "b_ih", ("S",), option="bias"),
+    Parameter("bias_hh", "b_hh", ("S",), option="bias", start=0.0),
+    *_ROTATIONS,
+)
+
+EURNN = (Parameter("weight_ih", "w_ih", ("R", "I")), *_ROTATIONS)
+
+
+def present(parameters: Sequence[Parameter], module: Any) -> list[Parameter]:
+    """Those that a module has, by its options; it may be one of torch's."""
+    return [p for p in parameters if p.option is None or getattr(module, p.option)]
+
+
+def dimensions(module: CellModule, input_size: int, output_size: int) -> Mapping[str, int]:
+    """What the letters of a shape mean."""
+    cell, hidden_size = module._cell, module.hidden_size
+    shared = {
+        "R": cell.rows(hidden_size),
+        "S": cell.recurrent_rows(hidden_size, module.angles_from),
+        "I": input_size,
+        "P": output_size,
+        "H": hidden_size,
+    }
+    return shared | cell.own_dimensions(hidden_size)
+
+
+def direction_suffixes(module: Any) -> Iterator[str]:
+    """The suffix of each layer and direction, in the order of h_n."""
+    for layer in range(module.num_layers):
+        yield f"_l{layer}"
+        if module.bidirectional:
+            yield f"_l{layer}_reverse"

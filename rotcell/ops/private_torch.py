@@ -1,0 +1,131 @@
+"""Every private API of torch that rotcell uses, each with what happens in a torch without it.
+
+Nothing else in the package may touch a name of torch that starts with an underscore.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch.autograd import forward_ad
+
+__all__ = [
+    "Argument",
+    "Schema",
+    "below_autograd",
+    "constant_when_compiled",
+    "in_function_transform",
+    "is_tracing",
+    "may_be_in_forward_ad",
+    "schema_of",
+    "without_modes",
+]
+
+# A context in which the dispatcher skips its autograd kernels, so that a call of an op goes to the
+# kernel at once. Without it: no_grad, in which the ops give the same results, but torch calls the
+# Python function registered as their derivative's first half each time.
+below_autograd: Callable[[], Any]
+if hasattr(torch._C, "_AutoDispatchBelowAutograd"):
+    below_autograd = torch._C._AutoDispatchBelowAutograd
+else:
+    below_autograd = torch.no_grad
+
+# Whether torch.jit.trace is recording. Without it: the public function, which asks more.
+is_tracing: Callable[[], bool] = getattr(
+    torch._C,
+    "_is_tracing",
+    torch.jit.is_tracing,  # type: ignore[attr-defined]
+)
+
+# Whether a transform of torch.func is active: its tensors have no memory for a kernel. Without it:
+# always False, so that torch.func raises torch's own errors unless `rotcell.use_reference` is on.
+_peek = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
+
+
+def in_function_transform() -> bool:
+    """Whether a transform of torch.func is active, as far as this torch lets us know."""
+    return _peek is not None and _peek() is not None
+
+
+# Whether a level of forward-mode AD is open. Without it: always True, so that callers ask each
+# tensor for its tangent, by a public function, at a microsecond each.
+_knows_level = hasattr(forward_ad, "_current_level")
+
+
+def may_be_in_forward_ad() -> bool:
+    """Whether a tensor may have a tangent."""
+    return not _knows_level or forward_ad._current_level >= 0
+
+
+def without_modes() -> AbstractContextManager[Any]:
+    """A context without the modes of torch_dispatch that the caller is in, fake tensors say.
+
+    Without the private function: these modes stay, and see what runs in the context.
+    """
+    disable = getattr(torch.utils._python_dispatch, "_disable_current_modes", nullcontext)
+    context: AbstractContextManager[Any] = disable()
+    return context
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def constant_when_compiled(function: _Function) -> _Function:
+    """Do what ``torch.compiler.assume_constant_result`` does.
+
+    That function imports torch's compiler first, which takes as long as importing torch. If torch
+    no longer reads this mark, torch.compile traces into the function instead of calling it.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+class Argument(NamedTuple):
+    """An argument or result of an op."""
+
+    name: str
+    type: str  # "Tensor", "Optional[Tensor]", "int", "bool"
+
+
+class Schema(NamedTuple):
+    """The signature of an op."""
+
+    arguments: tuple[Argument, ...]
+    results: tuple[Argument, ...]
+
+
+def schema_of(op: Any) -> Schema:
+    """The schema of an op's overload.
+
+    Without ``OpOverload._schema``: read from the declaration that torch prints in the error of a
+    call without arguments.
+    """
+    schema = getattr(op, "_schema", None)
+    if schema is None:
+        return _printed_schema(op)
+    arguments, results = (
+        tuple(Argument(a.name, str(a.type)) for a in row)
+        for row in (schema.arguments, schema.returns)
+    )
+    return Schema(arguments, results)
+
+
+def _printed_schema(op: Any) -> Schema:
+    try:
+        op()
+    except (RuntimeError, TypeError) as error:
+        declaration = re.search(r"Declaration: rotcell::[\w.]+\((.*)\) -> \((.*)\)", str(error))
+    if declaration is None:
+        raise RuntimeError(f"torch {torch.__version__} does not print the schema of {op}")
+    arguments, results = (
+        tuple(
+            Argument(name, "Optional[Tensor]" if kind == "Tensor?" else kind)
+            for kind, name in (item.split() for item in row.split(", "))
+        )
+        for row in declaration.groups()
+    )
+    return Schema(arguments, results)

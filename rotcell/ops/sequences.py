@@ -1,0 +1,132 @@
+"""`sequence`: one direction of one layer over a whole sequence, as `reference.Cell.sequence` does.
+
+On the CPU, and on GPUs if built for them, a kernel runs. For what a kernel cannot do (differentiate
+twice, forward-mode AD, ``torch.func`` transforms, other devices) the reference runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rotcell.reference import NO_HOOKS, Cell, StateHooks, Weights
+
+from .autograd import DERIVATIVES, differentiable_sequence
+from .availability import needs_reference, warn_of_missing_ops
+from .by_reference import as_tokens, laid_out_as, sequence_by_reference
+from .cell_ops import ACTIVATION_NUMBERS, CELL_OPS, CellArguments
+from .private_torch import below_autograd, is_tracing
+
+__all__ = ["any_requires_grad", "autocast", "sequence"]
+
+
+def sequence(
+    cell: Cell,
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Weights,
+    batch_sizes: Tensor | None = None,
+    reverse: bool = False,
+    gate_activation: str = "sigmoid",
+    angle_activation: str = "sigmoid",
+    batch_first: bool = False,
+    hooks: StateHooks = NO_HOOKS,
+    return_cells: bool = False,
+) -> tuple[Tensor, ...]:
+    """Run a sequence through one direction of one layer: see `reference.Cell.sequence`.
+
+    Besides tokens ``[N, I]`` and states ``[B, .]`` it takes what nn.LSTM has for one layer and
+    direction, ``[T, B, I]`` and ``[1, B, .]``, and returns output and last states in that layout.
+    With `batch_first` the output of such input is ``[B, T, P]``. No result is a view. Cell states
+    are ``[N, H]``, in the dtype that the kernel saves them in.
+    """
+    if not cell.has_kernels:
+        return _without_kernels(
+            cell, x, states, weights, batch_sizes, (reverse, gate_activation, angle_activation),
+            batch_first, hooks, return_cells,
+        )  # fmt: skip
+    ops = CELL_OPS[cell.name]
+    device = x.device
+    device_type = device.type  # kept: torch makes a string of it each time
+    tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
+    if device_type != "meta" and torch.is_autocast_enabled(device_type):
+        tensors, hooks = autocast(device_type, tensors, hooks)
+    options = (reverse, gate_activation, angle_activation)
+    if needs_reference(cell, device, device_type, tensors, hooks is not NO_HOOKS):
+        return sequence_by_reference(
+            ops, tensors, batch_sizes, options, batch_first, hooks, return_cells
+        )
+    arguments = (
+        *tensors, batch_sizes, reverse, ACTIVATION_NUMBERS[gate_activation],
+        ACTIVATION_NUMBERS[angle_activation],
+    )  # fmt: skip
+    is_plain = hooks is NO_HOOKS and not return_cells
+    extension = () if is_plain else ops.extension(hooks, return_cells)
+    forward = (ops.extended if extension else ops.plain).forward.call
+    needs_gradient = torch.is_grad_enabled() and any_requires_grad(tensors)
+    compiling = torch.compiler.is_compiling()
+    if compiling or is_tracing():
+        # A trace is for any run, with or without gradients, so it saves nothing for them.
+        flat = [as_tokens(t) for t in tensors[: ops.first_weight]]
+        results = forward(*flat, *arguments[len(flat) :], compiling and needs_gradient, *extension)
+        return laid_out_as(x, states, ops.returned(results, return_cells), batch_first)
+    # The ops are differentiable by themselves, but then each call takes the dispatcher on a detour
+    # through Python. Below its autograd there is nothing but the kernel.
+    if needs_gradient:
+        derivative = DERIVATIVES[cell.name][bool(extension)]
+        return differentiable_sequence(derivative, batch_first, extension, *arguments)
+    with below_autograd():
+        results = forward(*arguments, False, *extension)
+        if batch_first:
+            results[0].transpose_(0, 1)
+        return ops.returned(results, return_cells)
+
+
+def _without_kernels(
+    cell: Cell,
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Sequence[Any],
+    batch_sizes: Tensor | None,
+    options: tuple[bool, str, str],
+    batch_first: bool,
+    hooks: StateHooks,
+    return_cells: bool,
+) -> tuple[Tensor, ...]:
+    """The same for a cell that has no compiled ops."""
+    warn_of_missing_ops(cell)
+    tensors, hooks = autocast(x.device.type, (x, *states, *weights), hooks)
+    return sequence_by_reference(
+        CellArguments(cell), tensors, batch_sizes, options, batch_first, hooks, return_cells
+    )
+
+
+def any_requires_grad(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether one of the tensors requires a gradient."""
+    # Not any(): a generator takes longer than most searches here do.
+    for tensor in tensors:  # noqa: SIM110
+        if tensor is not None and tensor.requires_grad:
+            return True
+    return False
+
+
+def autocast(
+    device_type: str, tensors: tuple[Any, ...], hooks: StateHooks
+) -> tuple[tuple[Any, ...], StateHooks]:
+    """Cast all floats but float64 to the dtype of autocast, where it is on, as for nn.LSTM."""
+    if device_type == "meta" or not torch.is_autocast_enabled(device_type):
+        return tensors, hooks
+    dtype = torch.get_autocast_dtype(device_type)
+
+    def cast(values: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+        return tuple(
+            t.to(dtype)
+            if t is not None and t.is_floating_point() and t.dtype != torch.float64
+            else t
+            for t in values
+        )
+
+    return cast(tensors), hooks if hooks is NO_HOOKS else StateHooks(*cast(hooks))
