@@ -18,7 +18,7 @@ from rotcell.lab.tasks.babi.settings import RunSettings
 from rotcell.lab.tasks.babi.tensors import vectorize
 from rotcell.lab.tasks.babi.train import Place, Trainer, train
 
-STUDY = Path(__file__).resolve().parents[2] / "studies" / "angles"
+STUDY = Path(__file__).resolve().parents[2] / "results" / "angles"
 sys.path.insert(0, str(STUDY))
 
 import figures  # noqa: E402

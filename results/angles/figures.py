@@ -1,6 +1,6 @@
 """Figures and tables of docs/results/angles.md, from the numbers in results/angles/runs.jsonl.
 
-    python studies/angles/figures.py [--collect DIR]
+    python results/angles/figures.py [--collect DIR]
 
 With --collect the runs that run.py has finished in DIR are put into runs.jsonl first.
 """
@@ -39,7 +39,7 @@ MODELS = {
     "lstm": "LSTM",
     "rotlstm": "RotLSTM",
     "rotlstm x-only": "RotLSTM, angles from x only",
-    "rotlstm fixed": "RotLSTM, one learned angle a pair",
+    "rotlstm fixed": "RotLSTM, one learned angle per pair",
     "rotlstm sign-flip": "LSTM whose memory changes its sign at every step",
     "rotlstm half-turn": "RotLSTM, angles between 0 and π",
     "rotlstm small-start": "RotLSTM, angles that start around 0.3",
@@ -53,7 +53,7 @@ Run = dict[str, Any]
 
 
 def key(run: Run) -> tuple[int, str, int, int]:
-    """What a run is of: task, gates, model, seed."""
+    """What identifies a run: task, gates, model, seed."""
     task, seed = run["settings"]["task"], run["settings"]["seed"]
     return task, run["gates"], list(MODELS).index(run["model"]), seed
 
@@ -78,7 +78,7 @@ def _rounded(value: Any) -> Any:
 
 
 def load() -> list[Run]:
-    """The committed runs. Those of one task must be of the same data and protocol."""
+    """The committed runs. All runs of one task must use the same data and protocol."""
     if not RUNS.exists():
         return []
     runs = [json.loads(line) for line in RUNS.read_text().splitlines()]
@@ -301,7 +301,7 @@ QUESTIONS = (
     ("An LSTM that reads no padding, against one that does", "lstm packed", "lstm"),
     ("Rotation where there is no padding", "rotlstm packed", "lstm packed"),
     ("A change of sign at every step instead of angles", "rotlstm sign-flip", "rotlstm"),
-    ("One learned angle a pair instead of any", "rotlstm fixed", "rotlstm"),
+    ("One learned angle per pair instead of any", "rotlstm fixed", "rotlstm"),
     ("Angles from the input only", "rotlstm x-only", "rotlstm"),
     ("Angles between 0 and π", "rotlstm half-turn", "rotlstm"),
     ("Angles that start near 0, not near π", "rotlstm small-start", "rotlstm"),
@@ -309,7 +309,7 @@ QUESTIONS = (
 
 
 def answers_table(numbers: Numbers, task: int = 18) -> str:
-    """What training something else says."""
+    """Differences between trained variants."""
     return table(
         ["", "with the change", "against", "difference [95 %]", "runs"],
         ([text, *versus(numbers, task, *models)] for text, *models in QUESTIONS),
@@ -376,7 +376,7 @@ def explained_table(numbers: Numbers) -> str:
 
 
 def mean(values: Iterable[float | None]) -> str:
-    """Two decimals; of those that there are."""
+    """Two decimals per value; missing values are left out."""
     found = [value for value in values if value is not None]
     return f"{statistics.mean(found):.2f}".replace("-", "−") if found else "-"  # noqa: RUF001
 
@@ -456,7 +456,7 @@ TABLES: dict[str, Callable[[Numbers], str]] = {
 
 
 def with_tables(text: str, numbers: Numbers) -> str:
-    """The page with its tables made anew; each stands between two comments."""
+    """The page with updated tables, each between two comments."""
     for name, make in TABLES.items():
         pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
         made = make(numbers)

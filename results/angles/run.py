@@ -1,10 +1,10 @@
-"""Trains the models of the study and measures them: one JSON a run, none computed twice.
+"""Trains the models of the study and measures them: one JSON file per run, none computed twice.
 
-    python studies/angles/run.py --data PATH --out DIR [--kept DIR/models ...]
+    python results/angles/run.py --data PATH --out DIR [--kept DIR/models ...]
 
-Stop it as you like; the same command goes on where it was. Several of them may work on one DIR at
-once. Models that a sweep of the same protocol has kept (`rotcell-lab sweep lstm-sigmoid
---keep-models`) are measured and not trained again.
+Interrupt it at any time; the same command continues. Several processes may share one DIR. Models
+kept by a sweep with the same protocol (`rotcell-lab sweep lstm-sigmoid --keep-models`) are measured
+without training them again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rotcell.lab.training.environment import environment
 
 FORMAT = "rotcell angle study run 1"
 TASKS = (18, 20, 15, 1, 5)
-#: Packed: without the padding in front of a story, which the protocol has the layers read too.
+#: "packed": without the padding in front of a story, which the layers read in the protocol.
 MODELS = (
     "rotlstm",
     "lstm",
@@ -71,12 +71,12 @@ class Run(NamedTuple):
 
     @property
     def variant(self) -> str | None:
-        """The rule of its angles, where that is another than the paper's."""
+        """The rule of its angles if it is not the paper's."""
         name = self.model.partition(" ")[2]
         return name if name in TRAINING_VARIANTS else None
 
     def restrict(self, model: QuestionAnswerer) -> None:
-        """Put the variant's rule on both layers."""
+        """Apply the variant's rule to both layers."""
         restriction = TRAINING_VARIANTS.get(self.variant or "")
         if restriction is not None:
             for layer in (model.question_rnn, model.story_rnn):
@@ -84,7 +84,7 @@ class Run(NamedTuple):
 
 
 def kept_model(run: Run, settings: RunSettings, folders: Sequence[Path]) -> Checkpoint | None:
-    """The model of a sweep that is this run's, if there is one."""
+    """The model of this run that a sweep has kept, if there is one."""
     if run.variant:
         return None
     for path in (folder / f"{settings.name}.pt" for folder in folders):
@@ -98,7 +98,7 @@ def kept_model(run: Run, settings: RunSettings, folders: Sequence[Path]) -> Chec
 def run_one(
     run: Run, questions: TaskQuestions, folder: Path, epochs: int, kept: Sequence[Path]
 ) -> None:
-    """Train and measure; a stopped training goes on from its last epoch."""
+    """Train and measure; interrupted training continues from its last epoch."""
     settings = run.settings(epochs)
     tensors = vectorize(questions, padding="behind" if settings.packed else "front")
     checkpoint = folder / f"{run.name}.pt"
@@ -125,7 +125,7 @@ def run_one(
         "train": trainer.history.train[trainer.history.outcome.epoch - 1],
         "environment": environment(),
     }
-    # Of the others only the accuracy counts.
+    # Variants report their accuracy only.
     if " " not in run.model:
         result |= measure(untrained, model, tensors.train, tensors.test)
     write_atomically(folder / f"{run.name}.json", (json.dumps(result) + "\n").encode())
@@ -161,7 +161,7 @@ def main() -> None:
     ]
     with Claims(options.out / ".claims") as claims:
         for number, run in enumerate(runs, start=1):
-            # Claimed first: a run that another process ends meanwhile is seen to be done.
+            # Claim first: another process may have finished the run in the meantime.
             if not claims.take(run.name) or (options.out / f"{run.name}.json").exists():
                 continue
             began = time.perf_counter()

@@ -1,6 +1,6 @@
-"""RotLSTMs whose angles follow another rule: for ablations.
+"""RotLSTMs whose angles follow another rule, for ablations.
 
-A rule is put on a layer that exists, so that a model trained without it can be tested with it.
+A rule is applied to an existing layer, so a model trained without it can be tested with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AngleRule = Callable[[Tensor, Tensor, int], Tensor]
 
 
 def paper_rule(from_x: Tensor, from_h: Tensor, step: int) -> Tensor:
-    """u = 2 pi sigmoid(.): the paper's, which the others change."""
+    """u = 2 pi sigmoid(.): the paper's rule."""
     return 2 * math.pi * torch.sigmoid(from_x + from_h)
 
 
@@ -33,9 +33,9 @@ def half_turn_rule(from_x: Tensor, from_h: Tensor, step: int) -> Tensor:
 
 
 def use_rule(layer: RotLSTM, rule: AngleRule) -> None:
-    """Let a layer run in plain PyTorch with this rule for its angles, on padded input."""
+    """Run a layer in plain PyTorch with this rule for its angles, on padded input."""
     sizes = layer._cell.gate_sizes(layer.hidden_size)
-    squash = GATE_FUNCTIONS[layer.gate_activation]
+    activation = GATE_FUNCTIONS[layer.gate_activation]
 
     def run_direction(call: DirectionCall) -> tuple[Tensor, ...]:
         assert call.batch_sizes is None
@@ -49,9 +49,9 @@ def use_rule(layer: RotLSTM, rule: AngleRule) -> None:
             from_h = F.linear(h, w_hh)
             parts = [p.split(sizes, dim=-1) for p in (from_x, from_h)]
             i, f, g, o = (a + b for a, b in zip(parts[0][:4], parts[1][:4], strict=True))
-            d = squash(f) * c + squash(i) * torch.tanh(g)
+            d = activation(f) * c + activation(i) * torch.tanh(g)
             c = rotate(d, rule(parts[0][4], parts[1][4], step))
-            h = squash(o) * torch.tanh(c)
+            h = activation(o) * torch.tanh(c)
             out.append(h)
         return torch.stack(out, dim=1 if call.batch_first else 0), h.unsqueeze(0), c.unsqueeze(0)
 
@@ -59,7 +59,7 @@ def use_rule(layer: RotLSTM, rule: AngleRule) -> None:
 
 
 def use_masked_angles(layer: RotLSTM, without: Sequence[str]) -> None:
-    """Let some of the weights have no part in angles; the kernels run as ever."""
+    """Exclude some of the weights from the angles; the layer still runs its kernels."""
     first = 4 * layer.hidden_size
 
     def without_angles(weight: Tensor) -> Tensor:
@@ -76,12 +76,12 @@ def use_masked_angles(layer: RotLSTM, without: Sequence[str]) -> None:
 
 @torch.no_grad()
 def start_near_zero(layer: RotLSTM) -> None:
-    """Let the angles start around 0.3 rad, 2 pi sigmoid(-3), and not around pi."""
+    """Start the angles around 0.3 rad, 2 pi sigmoid(-3), instead of around pi."""
     layer.bias_ih_l0[4 * layer.hidden_size :] = -3
 
 
 def undo(layer: RotLSTM) -> None:
-    """Let a layer run as its class says again."""
+    """Restore a layer's own equations."""
     layer.direction_runner = None
 
 

@@ -1,4 +1,4 @@
-"""What is measured of a trained model: its angles, what decides them, what they are good for."""
+"""Measures of a trained model: its angles, what determines them, and what they contribute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rotcell.lab.tasks.babi.tensors import PADDING, Examples
 from rotcell.tracing.summary import SATURATED, turn
 
 BINS = 64  # of a histogram of angles
-STORIES = 300  # whose angles are looked at; accuracies are of the whole test set
+STORIES = 300  # for measures of angles; accuracies use the whole test set
 KEPT_PAIRS = (2, 4, 8, 16)
 _BATCH = 100
 _LAST = 12  # steps at the end of a story
@@ -29,7 +29,7 @@ class Steps:
     """Tokens of many sequences, padding left out."""
 
     angles: Tensor | None  # [N, P]
-    norms: Tensor  # [N], of the memory
+    norms: Tensor  # [N], of the cell state
     words: Tensor  # [N]
     positions: Tensor  # [N], from the first word of the sequence on
     asked: Tensor  # [N], which question the model had read; equal numbers for equal questions
@@ -96,7 +96,7 @@ def explained(angles: Tensor, groups: Tensor) -> list[float]:
 
 
 def what_decides(steps: Steps) -> dict[str, list[float]]:
-    """Share of variance explained, per pair, by what one knows about a step."""
+    """Share of variance explained, per pair, by what is known about a step."""
     assert steps.angles is not None
     words, positions, asked = (
         getattr(steps, n).unique(return_inverse=True)[1] for n in ("words", "positions", "asked")
