@@ -4,17 +4,18 @@ Written to be read next to the paper. Nothing here happens in place, so autograd
 times), forward-mode AD and ``torch.func`` work on any float type and any device.
 
 A cell is a recurrence (LSTM, GRU), whose equations are here once, with a rotation of its state:
-none, or of pairs of units by learned angles ``u = 2 pi sigmoid(W_rot [h, x] + b_rot)``. `CELLS`
-describes all of them, and everything else in Python that differs from cell to cell is taken from
-that description.
+none, or of groups of units (pairs, in the paper) by learned angles ``u = 2 pi sigmoid(W_rot [h, x]
++ b_rot)``. `CELLS` describes all of them, and everything else in Python that differs from cell to
+cell is taken from that description.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -30,8 +31,12 @@ __all__ = [
     "Rotation",
     "StateHooks",
     "Weights",
+    "angles_per_group",
+    "group_rotation",
     "hard_sigmoid",
     "rotate",
+    "rotate_groups",
+    "with_rotation_size",
 ]
 
 
@@ -71,6 +76,10 @@ class Rotation:
     angles: Callable[[int], int]
     #: Rotates ``[..., H]`` by angles ``[..., angles(H)]`` in radians.
     turn: Callable[[Tensor, Tensor], Tensor]
+    #: The inverse of `turn`.
+    undo: Callable[[Tensor, Tensor], Tensor]
+    #: How many neighboring units are rotated together.
+    size: int = 2
 
 
 def rotate(d: Tensor, u: Tensor) -> Tensor:
@@ -93,8 +102,72 @@ def rotate(d: Tensor, u: Tensor) -> Tensor:
     return torch.cat([rotated.flatten(-2), d[..., paired:]], dim=-1)
 
 
-NONE = Rotation({}, angles=lambda hidden_size: 0, turn=lambda d, u: d)
-PAIRS = Rotation({"rot": "rotation"}, angles=lambda hidden_size: hidden_size // 2, turn=rotate)
+def angles_per_group(size: int) -> int:
+    """How many plane rotations make up a rotation of a group of this size.
+
+    >>> [angles_per_group(size) for size in (2, 3, 4, 8)]
+    [1, 3, 6, 28]
+    """
+    return size * (size - 1) // 2
+
+
+def rotate_groups(d: Tensor, u: Tensor, size: int, inverse: bool = False) -> Tensor:
+    """Rotate each group of `size` neighboring units by `size` layers of plane rotations.
+
+    Even layers turn units (0, 1), (2, 3), ... of each group, odd layers (1, 2), (3, 4), ..., one
+    layer after the other. Every rotation of `size` dimensions can be written so (Clements et al.
+    2016). With a size of 2 this is `rotate`.
+
+    Args:
+        d: ``[..., H]``, the vectors to rotate. The last H mod `size` units stay as they are.
+        u: ``[..., H // size * size * (size - 1) / 2]``, angles in radians: by group, then layer,
+            then plane from left to right.
+        size: units of a group.
+        inverse: undo the rotation instead.
+
+    >>> quarter = torch.tensor([math.pi / 2, math.pi / 2, 0.0])
+    >>> rotate_groups(torch.tensor([1.0, 0.0, 0.0, 7.0]), quarter, 3).round().abs().tolist()
+    [0.0, 0.0, 1.0, 7.0]
+    """
+    groups = d.shape[-1] // size
+    if groups == 0:
+        return d
+    rotated, left_over = d.split([groups * size, d.shape[-1] - groups * size], dim=-1)
+    g = rotated.unflatten(-1, (groups, size))
+    by_group = u.unflatten(-1, (groups, angles_per_group(size)))
+    planes = [(size - layer % 2) // 2 for layer in range(size)]
+    coses = torch.cos(by_group).split(planes, dim=-1)
+    sines = torch.sin(-by_group if inverse else by_group).split(planes, dim=-1)
+    for layer in reversed(range(size)) if inverse else range(size):
+        start, stop = layer % 2, layer % 2 + 2 * planes[layer]
+        first, second = g[..., start:stop:2], g[..., start + 1 : stop : 2]
+        cos, sin = coses[layer], sines[layer]
+        turned = torch.stack([cos * first - sin * second, sin * first + cos * second], dim=-1)
+        g = torch.cat([g[..., :start], turned.flatten(-2), g[..., stop:]], dim=-1)
+    return torch.cat([g.flatten(-2), left_over], dim=-1)
+
+
+NONE = Rotation({}, angles=lambda hidden_size: 0, turn=lambda d, u: d, undo=lambda d, u: d)
+PAIRS = Rotation(
+    {"rot": "rotation"},
+    angles=lambda hidden_size: hidden_size // 2,
+    turn=rotate,
+    undo=lambda d, u: rotate(d, -u),
+)
+
+
+@functools.cache
+def group_rotation(size: int) -> Rotation:
+    """The rotation of groups of `size` units; that of pairs is `PAIRS`."""
+    if size == 2:
+        return PAIRS
+    return Rotation(
+        PAIRS.gates,
+        angles=lambda hidden_size: hidden_size // size * angles_per_group(size),
+        turn=functools.partial(rotate_groups, size=size),
+        undo=functools.partial(rotate_groups, size=size, inverse=True),
+        size=size,
+    )
 
 
 # Recurrences
@@ -309,6 +382,7 @@ class Cell:
 
     Attributes:
         name: that of its ops, and of its description in csrc/cells/list.h.
+        family: the name without the size of the rotated groups, which checkpoints record apart.
         recurrence: its equations.
         rotation: how its state is rotated.
         gates: short names of all gates, in the order of the weights' rows; angles are last.
@@ -326,11 +400,14 @@ class Cell:
     ['g']
     """
 
-    has_kernels: ClassVar[bool] = True
     weights_type: type[Any] = Weights
 
-    def __init__(self, name: str, recurrence: Recurrence, rotation: Rotation) -> None:
+    def __init__(
+        self, name: str, recurrence: Recurrence, rotation: Rotation, has_kernels: bool = True
+    ) -> None:
         self.name = name
+        self.family = name.removesuffix(f"_{rotation.size}")
+        self.has_kernels = has_kernels
         self.recurrence = recurrence
         self.rotation = rotation
         self.gates = (*recurrence.gates, *rotation.gates)
@@ -525,3 +602,18 @@ CELLS = {
         Cell("gru", TORCH_GRU, NONE),
     )
 }
+
+
+@functools.cache
+def with_rotation_size(cell: Cell, size: int) -> Cell:
+    """The cell with the same recurrence that rotates groups of `size` units instead of pairs.
+
+    >>> with_rotation_size(CELLS["rot_lstm"], 4)
+    <cell rot_lstm_4>
+    """
+    if size == cell.rotation.size:
+        return cell
+    name = f"{cell.name}_{size}"
+    if name in CELLS:
+        return CELLS[name]
+    return Cell(name, cell.recurrence, group_rotation(size), has_kernels=False)

@@ -59,8 +59,6 @@ class ReferenceCell(Cell):
         gates: short names of its gates, in the order of the rows of ``w_ih``.
     """
 
-    has_kernels = False
-
     def __init__(
         self,
         name: str,
@@ -75,7 +73,7 @@ class ReferenceCell(Cell):
         capacity: int = 0,
     ) -> None:
         recurrence = Recurrence(dict(gates), {}, states, can_project, step=_no_step)
-        super().__init__(name, recurrence, rotation)
+        super().__init__(name, recurrence, rotation, has_kernels=False)
         self.weights_type = weights_type
         self._equations = equations
         self._gate_values = gate_values

@@ -14,7 +14,7 @@ import rotcell
 from rotcell import LSTM, ClassicGRU, RotGRU, RotLSTM
 from rotcell.lab.errors import SettingsError
 
-#: "pi" is the paper's start (zero bias), "zero" starts near no rotation, "spread" gives every pair
+#: "pi" is the paper's start (zero bias), "zero" starts near no rotation, "spread" gives every angle
 #: its own start, from a 64th of a turn to half a turn on a log scale.
 STARTS: Final = ("pi", "zero", "spread")
 _ZERO_BIAS: Final = -3.0
@@ -38,6 +38,16 @@ _GRU: Final[Callable[..., nn.Module]] = getattr(rotcell, "GRU", nn.GRU)
 CELLS: Final = {
     "lstm": Cell("LSTM", LSTM, {"forget_bias": 1.0}),
     "rotlstm": Cell("RotLSTM", RotLSTM, {"forget_bias": 1.0}, rotating=True, plain="lstm"),
+    **{
+        f"rotlstm{size}": Cell(
+            f"RotLSTM, groups of {size}",
+            RotLSTM,
+            {"forget_bias": 1.0, "rotation_size": size},
+            rotating=True,
+            plain="lstm",
+        )
+        for size in (3, 4, 8)
+    },
     "gru": Cell("GRU", _GRU, {}),
     "classicgru": Cell("ClassicGRU", ClassicGRU, {}),
     "rotgru": Cell("RotGRU", RotGRU, {}, rotating=True, plain="classicgru"),
@@ -63,24 +73,23 @@ def make_layer(cell: str, start: str, inputs: int, size: int, layers: int = 1) -
     return layer
 
 
-def set_start(layer: nn.Module, start: str) -> None:
+def set_start(layer: Any, start: str) -> None:
     """Shift the angles' biases, which are the last rows of `bias_ih`, to where they start."""
-    pairs = int(layer.hidden_size) // 2  # type: ignore[arg-type]
-    shift = start_biases(start, pairs)
     with torch.no_grad():
-        for name, bias in layer.named_parameters():
-            if name.startswith("bias_ih") and pairs:
-                bias[-pairs:] += shift.to(bias)
+        for name, _ in layer.named_parameters():
+            if name.startswith("bias_ih"):
+                angles = layer.gate_rows("rot", name)
+                angles += start_biases(start, len(angles)).to(angles)
 
 
-def start_biases(start: str, pairs: int) -> Tensor:
-    """The bias of every pair; its angle is 2 pi sigmoid(bias)."""
+def start_biases(start: str, count: int) -> Tensor:
+    """The bias of every angle, which is 2 pi sigmoid(bias)."""
     if start == "pi":
-        return torch.zeros(pairs)
+        return torch.zeros(count)
     if start == "zero":
-        return torch.full((pairs,), _ZERO_BIAS)
+        return torch.full((count,), _ZERO_BIAS)
     angles = torch.logspace(
-        math.log10(_SPREAD_SMALLEST), math.log10(math.pi), pairs, dtype=torch.float64
+        math.log10(_SPREAD_SMALLEST), math.log10(math.pi), count, dtype=torch.float64
     )
     return torch.logit(angles / (2 * math.pi)).float()
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, fx, nn
 
-from rotcell.reference import Cell
+from rotcell.reference import Cell, with_rotation_size
 
 from . import checkpoints
 from .options import OPTIONS
@@ -64,6 +64,7 @@ class CellModule(nn.Module):
     gate_activation: str = "sigmoid"
     angle_activation: str = "sigmoid"
     angles_from: str = "both"
+    rotation_size: int = 2
     rotation_bias: float = 0.0
     forget_bias: float = 0.0
     recurrent_dropout: float = 0.0
@@ -84,7 +85,7 @@ class CellModule(nn.Module):
 
     def _chosen_cell(self) -> Cell:
         """The cell that the options choose."""
-        return type(self)._cell
+        return with_rotation_size(type(self)._cell, self.rotation_size)
 
     def _choose_cell(self) -> None:
         chosen = self._chosen_cell()

@@ -151,14 +151,15 @@ class _LSTMCell(_Cell):
     _parameter_table = (*RECURRENT, *LAYER_NORM)
 
     def _chosen_cell(self) -> Cell:
-        plain = type(self)._cell
         if not self.layer_norm:
-            return plain
+            return super()._chosen_cell()
+        if self.rotation_size != 2:
+            raise ValueError(f"rotation_size must be 2 with layer_norm, got {self.rotation_size}")
         if self.angles_from != "both":
             raise ValueError(
                 f"angles_from must be 'both' with layer_norm, got {self.angles_from!r}"
             )
-        return layer_norm_lstm(plain.name)
+        return layer_norm_lstm(type(self)._cell.name)
 
     def forward(
         self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
@@ -244,6 +245,7 @@ class RotLSTMCell(_LSTMCell):
         gate_activation: str = "sigmoid",
         angle_activation: str = "sigmoid",
         angles_from: str = "both",
+        rotation_size: int = 2,
         rotation_bias: float = 0.0,
         forget_bias: float = 0.0,
         layer_norm: bool = False,
@@ -253,6 +255,7 @@ class RotLSTMCell(_LSTMCell):
             gate_activation=gate_activation,
             angle_activation=angle_activation,
             angles_from=angles_from,
+            rotation_size=rotation_size,
             rotation_bias=rotation_bias,
             forget_bias=forget_bias,
             layer_norm=layer_norm,
@@ -293,6 +296,7 @@ class RotGRUCell(_GRUCell):
         gate_activation: str = "sigmoid",
         angle_activation: str = "sigmoid",
         angles_from: str = "both",
+        rotation_size: int = 2,
         rotation_bias: float = 0.0,
     ) -> None:
         super().__init__(
@@ -300,6 +304,7 @@ class RotGRUCell(_GRUCell):
             gate_activation=gate_activation,
             angle_activation=angle_activation,
             angles_from=angles_from,
+            rotation_size=rotation_size,
             rotation_bias=rotation_bias,
         )  # fmt: skip
 

@@ -36,7 +36,7 @@ def describe(module: CellModule) -> dict[str, Any]:
         for name, option in OPTIONS.items()
         if option.is_part_of_equations and getattr(module, name) != option.default
     }
-    return {"cell": module._cell.name, **options}
+    return {"cell": module._cell.family, **options}
 
 
 def write(module: CellModule, state_dict: Any, prefix: str) -> None:
@@ -87,7 +87,13 @@ def compare(
     if not different:
         return None
     message = f"The state_dict for {this} was saved with {', '.join(different)}"
-    if any(shape != module._parameters[name].shape for name, shape in loaded.items()):  # type: ignore[union-attr]
+    # Two sizes of groups may have as many angles, but never the same ones.
+    other_angles = found.get("rotation_size", 2) != module.rotation_size
+    other_shapes = any(
+        shape != module._parameters[name].shape  # type: ignore[union-attr]
+        for name, shape in loaded.items()
+    )
+    if other_angles or other_shapes:
         return f"{message}."
     warnings.warn(f"{message}: with its weights, {this} computes something else.", stacklevel=5)
     return None

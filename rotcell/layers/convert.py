@@ -47,6 +47,7 @@ def from_lstm(
     batch_first: bool | None,
     dropout: float | None,
     rotation_bias: float,
+    rotation_size: int,
 ) -> AnyRotLSTM:
     """Do the work of `RotLSTM.from_lstm`."""
     options: dict[str, Any]
@@ -78,7 +79,11 @@ def from_lstm(
     first = weights["weight_ih_l0"]
     with no_weights_drawn():
         layer = layer_type(
-            **options, rotation_bias=rotation_bias, device=first.device, dtype=first.dtype
+            **options,
+            rotation_bias=rotation_bias,
+            rotation_size=rotation_size,
+            device=first.device,
+            dtype=first.dtype,
         )
     # What a subclass has besides the weights is left as its constructor made it.
     layer = layer.to(first.device)

@@ -36,6 +36,13 @@ _ARGUMENTS = {
     "angles_from": 'what makes the angles: ``"both"``, h and x, or ``"input"``, x alone. Then '
     "`weight_hh` and `bias_hh` have no rows for them, and the rotation costs nothing in the "
     "recurrent matmul.",
+    "rotation_size": "k, how many neighboring units form a group that is rotated. A group is "
+    "turned by k (k - 1) / 2 angles in k layers of plane rotations, one after the other: even "
+    "layers turn units (0, 1), (2, 3) and so on of the group, odd layers (1, 2), (3, 4) and so on. "
+    "Rows of the angles are in the order of group, layer, plane; together they are A = (H // k) k "
+    "(k - 1) / 2, about H (k - 1) / 2. A weight has A rows more than without rotation, a token "
+    "takes 2 A (input features + P) more FLOPs in the matmuls and about 6 A in the rotations, and "
+    "training keeps A more numbers per token. Sizes other than 2 run on the reference code.",
     "rotation_bias": "added to the angles' rows of `bias_ih` at initialization. At 0 the angles "
     "start around pi; with a negative value they start smaller.",
     "forget_bias": "added to the forget gate's rows of `bias_ih` at initialization.",
@@ -92,7 +99,7 @@ def documented(*, per_layer: bool) -> Callable[[type[_AnyModule]], type[_AnyModu
 
 def _arguments(cls: type[CellModule]) -> Iterator[str]:
     words = dict(_WORDS[len(cls._cell.states) > 1])
-    words["odd"] = " If it is odd, the last unit is not rotated." if cls._cell.rotates else ""
+    words["odd"] = " Units left over by groups are not rotated." if cls._cell.rotates else ""
     yield "Args:"
     for name in list(inspect.signature(cls.__init__).parameters)[1:]:
         if name == "proj_size" and not cls._cell.can_project:
@@ -109,7 +116,7 @@ def _arguments(cls: type[CellModule]) -> Iterator[str]:
 def _parameters(cls: type[CellModule], per_layer: bool) -> Iterator[str]:
     cell = cls._cell
     count = len(cell.recurrence.gates)
-    rows = (f"{count}H" if count > 1 else "H") + (" + H//2" if cell.rotates else "")
+    rows = (f"{count}H" if count > 1 else "H") + (" + A" if cell.rotates else "")
     recurrent = cell.recurrent_rows(2)
     letters = {
         "R": rows,
@@ -122,7 +129,8 @@ def _parameters(cls: type[CellModule], per_layer: bool) -> Iterator[str]:
     }
     order = f"rows in the order {', '.join(cell.gates)}"
     where = "for layer k (and again with the suffix ``_reverse``), " if per_layer else ""
-    yield from textwrap.wrap(f"Parameters, {where}{order}:", _WIDTH - 4)
+    angles = "; A is H//2, or as `rotation_size` says" if cell.rotates else ""
+    yield from textwrap.wrap(f"Parameters, {where}{order}{angles}:", _WIDTH - 4)
     yield ""
     for parameter in cls._parameter_table:
         if parameter.option == "proj_size" and not (per_layer and cell.can_project):

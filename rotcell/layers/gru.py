@@ -93,7 +93,7 @@ class RotGRU(_GRULayer):
     """A GRU whose reset state is rotated, pair by pair, at every timestep.
 
     Used like `torch.nn.GRU`, with the same arguments, inputs, outputs and parameter names. Every
-    pair of units has one more gate, the angle u:
+    pair of units has one more gate, the angle u (larger groups have more, see `rotation_size`):
 
         u[t] = 2 pi sigmoid(W_rot [h[t-1], x[t]] + b_rot)
         d[t] = h[t-1] * r[t]
@@ -133,6 +133,7 @@ class RotGRU(_GRULayer):
         gate_activation: str = "sigmoid",
         angle_activation: str = "sigmoid",
         angles_from: str = "both",
+        rotation_size: int = 2,
         rotation_bias: float = 0.0,
         recurrent_dropout: float = 0.0,
         zoneout: float = 0.0,
@@ -145,6 +146,7 @@ class RotGRU(_GRULayer):
             gate_activation=gate_activation,
             angle_activation=angle_activation,
             angles_from=angles_from,
+            rotation_size=rotation_size,
             rotation_bias=rotation_bias,
             recurrent_dropout=recurrent_dropout,
             zoneout=zoneout,

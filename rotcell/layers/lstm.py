@@ -28,14 +28,15 @@ class _LSTMLayer(Layer):
     _parameter_table = (*RECURRENT, *LAYER_NORM)
 
     def _chosen_cell(self) -> Cell:
-        plain = type(self)._cell
         if not self.layer_norm:
-            return plain
+            return super()._chosen_cell()
+        if self.rotation_size != 2:
+            raise ValueError(f"rotation_size must be 2 with layer_norm, got {self.rotation_size}")
         if self.angles_from != "both":
             raise ValueError(
                 f"angles_from must be 'both' with layer_norm, got {self.angles_from!r}"
             )
-        return layer_norm_lstm(plain.name)
+        return layer_norm_lstm(type(self)._cell.name)
 
     @overload
     def forward(
@@ -154,7 +155,7 @@ class RotLSTM(_LSTMLayer):
     """An LSTM whose cell state is rotated, pair by pair, at every timestep.
 
     Used like `torch.nn.LSTM`, with the same arguments, inputs, outputs and parameter names. Every
-    pair of units has one more gate, the angle u:
+    pair of units has one more gate, the angle u (larger groups have more, see `rotation_size`):
 
         u[t] = 2 pi sigmoid(W_rot [h[t-1], x[t]] + b_rot)
         d[t] = f[t] * c[t-1] + i[t] * g[t]
@@ -194,6 +195,7 @@ class RotLSTM(_LSTMLayer):
         gate_activation: str = "sigmoid",
         angle_activation: str = "sigmoid",
         angles_from: str = "both",
+        rotation_size: int = 2,
         rotation_bias: float = 0.0,
         forget_bias: float = 0.0,
         recurrent_dropout: float = 0.0,
@@ -206,6 +208,7 @@ class RotLSTM(_LSTMLayer):
             gate_activation=gate_activation,
             angle_activation=angle_activation,
             angles_from=angles_from,
+            rotation_size=rotation_size,
             rotation_bias=rotation_bias,
             forget_bias=forget_bias,
             recurrent_dropout=recurrent_dropout,
@@ -221,6 +224,7 @@ class RotLSTM(_LSTMLayer):
         batch_first: bool | None = None,
         dropout: float | None = None,
         rotation_bias: float = convert.ROTATION_OFF,
+        rotation_size: int = 2,
     ) -> AnyRotLSTM:
         """Make a RotLSTM that computes what an LSTM computes.
 
@@ -232,6 +236,7 @@ class RotLSTM(_LSTMLayer):
             rotation_bias: bias of the angles. The default switches the rotation off, exactly and
                 for good: angles of 0 have no gradient. To train the rotation as well, start from
                 small angles instead, say with ``rotation_bias=-5.0`` (0.04 radians).
+            rotation_size: units of each group that is rotated.
 
         Returns:
             A layer with the source's dtype, device and, if it is a module, training mode and
@@ -252,7 +257,7 @@ class RotLSTM(_LSTMLayer):
             >>> RotLSTM.from_lstm(lstm.state_dict(), batch_first=True)
             RotLSTM(10, 20, batch_first=True, bidirectional=True, rotation_bias=-10000.0)
         """
-        return convert.from_lstm(cls, lstm, batch_first, dropout, rotation_bias)
+        return convert.from_lstm(cls, lstm, batch_first, dropout, rotation_bias, rotation_size)
 
 
 @documented(per_layer=True)

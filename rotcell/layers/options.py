@@ -85,6 +85,16 @@ def _count(name: str, value: Any, module: CellModule) -> int:
     return value
 
 
+def _rotation_size(name: str, value: Any, module: CellModule) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if not 2 <= value <= max(2, module.hidden_size):
+        raise ValueError(
+            f"{name} must be between 2 and hidden_size={module.hidden_size}, got {value}"
+        )
+    return value
+
+
 def _zoneout(name: str, value: Any, module: CellModule) -> float | tuple[float, float]:
     checked: float | tuple[float, float]
     if isinstance(value, (tuple, list)):
@@ -110,6 +120,7 @@ OPTIONS = {
     "gate_activation": Option("sigmoid", _activation, is_part_of_equations=True),
     "angle_activation": Option("sigmoid", _activation, is_part_of_equations=True),
     "angles_from": Option("both", _angles_from, is_part_of_equations=True),
+    "rotation_size": Option(2, _rotation_size, is_part_of_equations=True),
     "rotation_bias": Option(0.0, _shift),
     "forget_bias": Option(0.0, _shift),
     "recurrent_dropout": Option(0.0, probability),

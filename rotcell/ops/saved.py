@@ -44,6 +44,8 @@ def sequence_with_saved(
             *CellArguments(cell).split(given), batch_sizes, reverse, gate_activation,
             angle_activation, hooks,
         )  # fmt: skip
+    if not cell.has_kernels:
+        return None
     ops = CELL_OPS[cell.name]
     tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
     tensors, hooks = autocast(device_type, tensors, hooks)

@@ -27,7 +27,7 @@ from rotcell.layers import (
     RotGRU,
     RotLSTM,
 )
-from rotcell.reference import Cell, StateHooks, rotate
+from rotcell.reference import Cell, Rotation, StateHooks
 
 from .layout import Layout
 
@@ -39,7 +39,8 @@ class Captured:
     layout: Layout
     reverse: bool
     gates: dict[str, Tensor]  # each [N, H], after its activation
-    angles: Tensor | None  # [N, H // 2], radians; None if the cell does not rotate
+    rotation: Rotation
+    angles: Tensor | None  # [N, angles], radians; None if the cell does not rotate
     output: Tensor  # [N, P]
     fresh: Tensor | None  # bool [N, 1]: steps that start from zero; None if no episode begins
 
@@ -99,13 +100,13 @@ class CapturedLSTM(Captured):
     def before_rotation(self) -> Tensor:
         if self.zoneout:
             return self.kept + self.gates["i"] * self.gates["g"]
-        return self.cells if self.angles is None else rotate(self.cells, -self.angles)
+        return self.cells if self.angles is None else self.rotation.undo(self.cells, self.angles)
 
     @property
     def after_rotation(self) -> Tensor:
         if self.zoneout:
             before = self.before_rotation
-            return before if self.angles is None else rotate(before, self.angles)
+            return before if self.angles is None else self.rotation.turn(before, self.angles)
         return self.cells
 
 
@@ -139,7 +140,7 @@ class CapturedGRU(Captured):
     @property
     def after_rotation(self) -> Tensor:
         before = self.before_rotation
-        return before if self.angles is None else rotate(before, self.angles)
+        return before if self.angles is None else self.rotation.turn(before, self.angles)
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,8 @@ class _Recorder:
         if results is None:
             raise RuntimeError(
                 "trace reads what the kernels save, but here the layer would run on the reference "
-                f"code (device {tokens.device.type!r}, or inside use_reference() or a transform)"
+                f"code (device {tokens.device.type!r}, or inside use_reference() or a transform, "
+                f"or a cell without kernels; the cell is {call.cell.name!r})"
             )
         (out, *last), (gates, *cells) = results
         self.directions.append(self._captured(call, states, out, gates, cells))
@@ -221,7 +223,7 @@ class _Recorder:
     ) -> Captured:
         named, angles = _by_gate(gates, call.cell, call.states[-1].shape[-1])
         fresh = _fresh_steps(call.hooks.resets, self.layout, len(states[0]), call.reverse)
-        common = (self.layout, call.reverse, named, angles, out, fresh)
+        common = (self.layout, call.reverse, named, call.cell.rotation, angles, out, fresh)
         if cells:
             has_zoneout = call.hooks.zoneout_c is not None
             return CapturedLSTM(*common, cells[0], states[1], has_zoneout)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from .summary import turn
+from .summary import larger_groups, turn
 
 if TYPE_CHECKING:
     from .trace import Direction, Trace
@@ -65,6 +65,8 @@ def render(
     title: str | None,
 ) -> str:
     """The whole page."""
+    if size := larger_groups(trace):
+        raise PageError(f"the page shows pairs of units, got a layer with rotation_size={size}")
     chosen = _as_selection(select)
     rows = _rows(trace, chosen, tokens, readings)
     spans = _spans(trace, rows, chosen.steps)

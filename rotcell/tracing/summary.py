@@ -58,6 +58,11 @@ def summarize(directions: Iterable[Direction]) -> Summary:
     return Summary(pair for direction in directions for pair in _pairs(direction))
 
 
+def larger_groups(directions: Iterable[Direction]) -> int:
+    """The size of rotated groups, if they are no pairs; otherwise 0."""
+    return next((d.rotation_size for d in directions if d.rotation_size != 2), 0)
+
+
 def turn(angles: Tensor) -> Tensor:
     """The angle to the nearest whole turn, 0 to pi: how far a rotation moves things."""
     return math.pi - (angles % (2 * math.pi) - math.pi).abs()

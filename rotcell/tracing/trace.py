@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from . import page
 from .capture import Captured, capture
 from .layout import Layout
 from .page import Reading, Selection
-from .summary import Summary, summarize
+from .summary import Summary, larger_groups, summarize
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,6 +69,14 @@ def trace(
     return Trace(run.cell, run.layout, run.output, run.state, directions)
 
 
+class Plane(NamedTuple):
+    """The plane that one angle turns."""
+
+    group: int
+    layer: int  #: of the layers of a group, which turn one after the other
+    units: tuple[int, int]
+
+
 class Direction:
     """What happened in one direction of one layer.
 
@@ -100,6 +108,22 @@ class Direction:
         return self._captured.angles is not None
 
     @property
+    def rotation_size(self) -> int:
+        """Units of each group that is rotated; 2 if the cell does not rotate."""
+        return self._captured.rotation.size
+
+    @property
+    def planes(self) -> list[Plane]:
+        """What each angle turns, in the order of `angles`."""
+        size = self.rotation_size
+        return [
+            Plane(group, layer, (group * size + first, group * size + first + 1))
+            for group in range(self.hidden_size // size if self.rotates else 0)
+            for layer in range(size)
+            for first in range(layer % 2, size - 1, 2)
+        ]
+
+    @property
     def state_is_output(self) -> bool:
         """Whether the output is what the next step starts from, as in a GRU."""
         return self._captured.state is self._captured.output
@@ -111,7 +135,11 @@ class Direction:
 
     @property
     def angles(self) -> Tensor | PackedSequence | None:
-        """``H // 2`` angles, radians between 0 and 2 pi; None if the cell does not rotate."""
+        """One angle per plane, in radians between 0 and 2 pi; None if the cell does not rotate.
+
+        There are ``H // 2``, one per pair of units, or, with another `rotation_size`, those of
+        `planes`.
+        """
         return self["angles"] if self.rotates else None
 
     @property
@@ -211,7 +239,13 @@ class Trace(Sequence[Direction]):
         return f"Trace of {self.cell}: {sizes}, {', '.join(d.name for d in self)}"
 
     def summary(self) -> Summary:
-        """Every pair in numbers: mean angle, spread, saturated steps, norm kept."""
+        """Every pair in numbers: mean angle, spread, saturated steps, norm kept.
+
+        Raises:
+            ValueError: if units are rotated in groups larger than pairs.
+        """
+        if size := larger_groups(self):
+            raise ValueError(f"summary describes pairs of units, got rotation_size={size}")
         return summarize(self)
 
     def to_numpy(self) -> dict[str, Array]:
@@ -256,8 +290,13 @@ class Trace(Sequence[Direction]):
         where.write_text(html, encoding="utf-8")
         return where
 
-    def _repr_html_(self) -> str:
-        return page.in_frame(page.render(self, None, None, None, None))
+    def _repr_html_(self) -> str | None:
+        # Without a page, a notebook shows the repr.
+        return (
+            None
+            if larger_groups(self)
+            else page.in_frame(page.render(self, None, None, None, None))
+        )
 
 
 def _direction_names(directions: Sequence[Captured]) -> list[str]:
