@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from torch import nn
@@ -15,32 +13,21 @@ from rotcell.lab.cells import (
     make_layer,
     matched_size,
     parameters,
-    set_start,
-    start_biases,
 )
 from rotcell.lab.errors import SettingsError
 
 
-@pytest.mark.parametrize("layer", [RotLSTM, RotGRU])
-@pytest.mark.parametrize("size", [4, 7])
-def test_zero_is_a_rotation_bias_of_minus_three(layer: type[nn.Module], size: int) -> None:
+@pytest.mark.parametrize(("cell", "layer"), [("rotlstm", RotLSTM), ("rotgru", RotGRU)])
+@pytest.mark.parametrize(("start", "bias"), [("pi", 0.0), ("zero", -3.0), ("spread", "spread")])
+def test_a_start_is_a_rotation_bias(
+    cell: str, layer: type[nn.Module], start: str, bias: float | str
+) -> None:
     torch.manual_seed(0)
-    expected = layer(3, size, rotation_bias=-3.0)
+    expected = layer(3, 7, rotation_bias=bias, **CELLS[cell].options)
     torch.manual_seed(0)
-    found = layer(3, size)
-    set_start(found, "zero")
+    found = make_layer(cell, start, 3, 7)
     for name, weight in expected.named_parameters():
-        torch.testing.assert_close(found.get_parameter(name), weight)
-
-
-def test_spread_goes_from_a_64th_of_a_turn_to_half_a_turn_by_equal_factors() -> None:
-    angles = 2 * math.pi * torch.sigmoid(start_biases("spread", 5).double())
-    assert float(angles[0]) == pytest.approx(2 * math.pi / 64, rel=1e-6)
-    assert float(angles[-1]) == pytest.approx(math.pi, rel=1e-6)
-    factors = angles[1:] / angles[:-1]
-    torch.testing.assert_close(factors, factors[:1].expand(4), rtol=1e-5, atol=0)
-    assert float(start_biases("pi", 3).abs().max()) == 0
-    assert len(start_biases("spread", 0)) == 0
+        torch.testing.assert_close(found.get_parameter(name), weight, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("cell", ["lstm", "rotlstm"])

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import rotcell
 from rotcell import LSTM, ClassicGRU, RotGRU, RotLSTM
 from rotcell.lab.errors import SettingsError
 
-#: "pi" is the paper's start (zero bias), "zero" starts near no rotation, "spread" gives every angle
-#: its own start, from a 64th of a turn to half a turn on a log scale.
-STARTS: Final = ("pi", "zero", "spread")
-_ZERO_BIAS: Final = -3.0
-_SPREAD_SMALLEST: Final = 2 * math.pi / 64
+#: Where angles start, and the rotation_bias of it: "pi" is the paper's, "zero" is near no rotation.
+STARTS: Final[dict[str, float | str]] = {"pi": 0.0, "zero": -3.0, "spread": "spread"}
 
 
 @dataclass(frozen=True)
@@ -67,31 +63,10 @@ def check_cell(cell: str, start: str) -> None:
 def make_layer(cell: str, start: str, inputs: int, size: int, layers: int = 1) -> nn.Module:
     """A layer of `size` units for [T, N, inputs] or packed sequences."""
     check_cell(cell, start)
-    layer = CELLS[cell].layer(inputs, size, num_layers=layers, **CELLS[cell].options)
+    options = dict(CELLS[cell].options)
     if start:
-        set_start(layer, start)
-    return layer
-
-
-def set_start(layer: Any, start: str) -> None:
-    """Shift the angles' biases, which are the last rows of `bias_ih`, to where they start."""
-    with torch.no_grad():
-        for name, _ in layer.named_parameters():
-            if name.startswith("bias_ih"):
-                angles = layer.gate_rows("rot", name)
-                angles += start_biases(start, len(angles)).to(angles)
-
-
-def start_biases(start: str, count: int) -> Tensor:
-    """The bias of every angle, which is 2 pi sigmoid(bias)."""
-    if start == "pi":
-        return torch.zeros(count)
-    if start == "zero":
-        return torch.full((count,), _ZERO_BIAS)
-    angles = torch.logspace(
-        math.log10(_SPREAD_SMALLEST), math.log10(math.pi), count, dtype=torch.float64
-    )
-    return torch.logit(angles / (2 * math.pi)).float()
+        options["rotation_bias"] = STARTS[start]
+    return CELLS[cell].layer(inputs, size, num_layers=layers, **options)
 
 
 def implementation(cell: str) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 from rotcell.reference import Cell, with_rotation_size
 
 from . import checkpoints
-from .options import OPTIONS
+from .options import OPTIONS, angle_biases
 from .parameters import RECURRENT, Parameter, present
 
 __all__ = ["CellModule", "no_weights_drawn", "type_name", "types_fit", "weights_are_drawn"]
@@ -65,7 +65,7 @@ class CellModule(nn.Module):
     angle_activation: str = "sigmoid"
     angles_from: str = "both"
     rotation_size: int = 2
-    rotation_bias: float = 0.0
+    rotation_bias: float | str = 0.0
     forget_bias: float = 0.0
     recurrent_dropout: float = 0.0
     zoneout: float | tuple[float, float] = 0.0
@@ -123,8 +123,8 @@ class CellModule(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
             for gate, shift in shifts.items():
                 if name.startswith(shifted) and gate in self._cell.gates:
-                    with torch.no_grad():
-                        parameter[self._cell.rows_of(gate, self.hidden_size)] += shift
+                    rows = parameter.detach()[self._cell.rows_of(gate, self.hidden_size)]
+                    rows += angle_biases(shift, rows)
 
     def _read(self, names: Sequence[str | None]) -> list[Any]:
         """The parameters of these names, or what replaces them (a parametrization, for example).

@@ -246,7 +246,7 @@ class RotLSTMCell(_LSTMCell):
         angle_activation: str = "sigmoid",
         angles_from: str = "both",
         rotation_size: int = 2,
-        rotation_bias: float = 0.0,
+        rotation_bias: float | str = 0.0,
         forget_bias: float = 0.0,
         layer_norm: bool = False,
     ) -> None:
@@ -297,7 +297,7 @@ class RotGRUCell(_GRUCell):
         angle_activation: str = "sigmoid",
         angles_from: str = "both",
         rotation_size: int = 2,
-        rotation_bias: float = 0.0,
+        rotation_bias: float | str = 0.0,
     ) -> None:
         super().__init__(
             input_size, hidden_size, bias, device, dtype,

@@ -13,6 +13,7 @@ from rotcell.reference import CELLS
 from .base import no_weights_drawn
 from .checkpoints import METADATA_KEY
 from .layer import Layer
+from .options import angle_biases
 from .parameters import RECURRENT, direction_suffixes, present
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def from_lstm(
     lstm: nn.LSTM | LSTM | Mapping[str, Tensor],
     batch_first: bool | None,
     dropout: float | None,
-    rotation_bias: float,
+    rotation_bias: float | str,
     rotation_size: int,
 ) -> AnyRotLSTM:
     """Do the work of `RotLSTM.from_lstm`."""
@@ -91,7 +92,8 @@ def from_lstm(
         for name, weight in weights.items():
             parameter = getattr(layer, name)
             parameter[: weight.shape[0]] = weight
-            parameter[weight.shape[0] :] = rotation_bias if name.startswith("bias_ih") else 0.0
+            angles = parameter[weight.shape[0] :]
+            angles[:] = angle_biases(rotation_bias, angles) if name.startswith("bias_ih") else 0.0
     if isinstance(lstm, nn.Module):
         for name, weight in weights.items():
             getattr(layer, name).requires_grad_(weight.requires_grad)

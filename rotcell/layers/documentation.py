@@ -44,7 +44,8 @@ _ARGUMENTS = {
     "takes 2 A (input features + P) more FLOPs in the matmuls and about 6 A in the rotations, and "
     "training keeps A more numbers per token. Sizes other than 2 run on the reference code.",
     "rotation_bias": "added to the angles' rows of `bias_ih` at initialization. At 0 the angles "
-    "start around pi; with a negative value they start smaller.",
+    'start around pi; with a negative value they start smaller. ``"spread"`` gives every angle a '
+    "start of its own, from 2 pi / 64 to pi, evenly on a log scale.",
     "forget_bias": "added to the forget gate's rows of `bias_ih` at initialization.",
     "recurrent_dropout": "probability of dropping elements of h where it enters the matmuls of the "
     "next step, in training: one mask per sequence, layer and direction.{carried}",

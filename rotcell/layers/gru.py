@@ -134,7 +134,7 @@ class RotGRU(_GRULayer):
         angle_activation: str = "sigmoid",
         angles_from: str = "both",
         rotation_size: int = 2,
-        rotation_bias: float = 0.0,
+        rotation_bias: float | str = 0.0,
         recurrent_dropout: float = 0.0,
         zoneout: float = 0.0,
         proj_size: None = None,

@@ -196,7 +196,7 @@ class RotLSTM(_LSTMLayer):
         angle_activation: str = "sigmoid",
         angles_from: str = "both",
         rotation_size: int = 2,
-        rotation_bias: float = 0.0,
+        rotation_bias: float | str = 0.0,
         forget_bias: float = 0.0,
         recurrent_dropout: float = 0.0,
         zoneout: float | tuple[float, float] = 0.0,
@@ -223,7 +223,7 @@ class RotLSTM(_LSTMLayer):
         *,
         batch_first: bool | None = None,
         dropout: float | None = None,
-        rotation_bias: float = convert.ROTATION_OFF,
+        rotation_bias: float | str = convert.ROTATION_OFF,
         rotation_size: int = 2,
     ) -> AnyRotLSTM:
         """Make a RotLSTM that computes what an LSTM computes.

@@ -10,12 +10,15 @@ import numbers
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+from torch import Tensor
+
 from rotcell.reference import GATE_FUNCTIONS
 
 if TYPE_CHECKING:
     from .base import CellModule
 
-__all__ = ["OPTIONS", "Option", "probability"]
+__all__ = ["OPTIONS", "SPREAD", "Option", "angle_biases", "probability"]
 
 
 class Option(NamedTuple):
@@ -51,6 +54,30 @@ def _shift(name: str, value: Any, module: CellModule) -> float:
     if shift != 0 and not module.bias:
         raise ValueError(f"{name}={shift} needs bias=True: it is added to bias_ih")
     return shift
+
+
+#: A rotation_bias: the angles start evenly on a log scale from 2 pi / 64 to pi.
+SPREAD = "spread"
+
+
+def angle_biases(rotation_bias: float | str, like: Tensor) -> float | Tensor:
+    """What `rotation_bias` adds to these rows, which are those of the angles."""
+    if not isinstance(rotation_bias, str):
+        return rotation_bias
+    smallest, largest = math.log10(2 * math.pi / 64), math.log10(math.pi)
+    starts = torch.logspace(smallest, largest, len(like), dtype=torch.float64, device=like.device)
+    return torch.logit(starts / (2 * math.pi)).to(like.dtype)
+
+
+def _angle_shift(name: str, value: Any, module: CellModule) -> float | str:
+    """As `_shift`, or `SPREAD`."""
+    if not isinstance(value, str):
+        return _shift(name, value, module)
+    if value != SPREAD:
+        raise ValueError(f"{name} must be a real number or {SPREAD!r}, got {value!r}")
+    if not module.bias:
+        raise ValueError(f"{name}={value!r} needs bias=True: it is added to bias_ih")
+    return value
 
 
 def probability(name: str, value: object, module: CellModule | None = None) -> float:
@@ -121,7 +148,7 @@ OPTIONS = {
     "angle_activation": Option("sigmoid", _activation, is_part_of_equations=True),
     "angles_from": Option("both", _angles_from, is_part_of_equations=True),
     "rotation_size": Option(2, _rotation_size, is_part_of_equations=True),
-    "rotation_bias": Option(0.0, _shift),
+    "rotation_bias": Option(0.0, _angle_shift),
     "forget_bias": Option(0.0, _shift),
     "recurrent_dropout": Option(0.0, probability),
     "zoneout": Option(0.0, _zoneout),
