@@ -99,13 +99,13 @@ def main() -> None:
             error = rewards[t] + 0.98 * following * ~dones[t] - values[t]
             advantages[t] = later = error + 0.98 * 0.95 * later * ~dones[t]
             following = values[t]
-        targets = advantages + values
-        advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        targets, gains = advantages + values, (advantages - advantages.mean()) / advantages.std()
         for _ in range(4):  # each pass over the rollout is one call of the layer
             actions, value, _ = policy(xs, first_state, resets)
             ratio = (actions.log_prob(taken) - old).exp()
-            gain = torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
-            loss = (0.5 * (value - targets) ** 2 - gain - 0.01 * actions.entropy()).mean()
+            gain = torch.minimum(ratio * gains, ratio.clamp(0.8, 1.2) * gains)
+            error = nn.functional.smooth_l1_loss(value, targets)
+            loss = 0.5 * error - (gain + 0.01 * actions.entropy()).mean()
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(policy.parameters(), 0.5)

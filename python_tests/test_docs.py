@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from rotcell import reference
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -36,3 +40,41 @@ def test_links_have_a_target(name: str) -> None:
 
 def test_the_readme_can_be_read() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+
+
+# docs/internals/add-a-cell.md: its code is a cell that works
+
+
+def code_of(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def test_the_cell_of_the_worked_example_is_an_lstm_with_coupled_gates() -> None:
+    """With weights of i that are those of f negated, i = 1 - f: a plain LSTM is the same cell."""
+    (block,) = code_of("docs/internals/add-a-cell.md", "python")
+    names = dict(vars(reference))
+    exec(block, names)
+    coupled = reference.Cell("coupled_lstm", names["COUPLED_LSTM"], reference.NONE)
+    x, h, c = (torch.randn(2, size, dtype=torch.float64) for size in (3, 4, 4))
+    weights = [torch.randn(12, *size, dtype=torch.float64) for size in ((3,), (4,), (), ())]
+    both = [torch.cat([-w[:4], w]) for w in weights]
+    ours = coupled.step(x, (h, c), reference.Weights(*weights))
+    theirs = reference.CELLS["lstm"].step(x, (h, c), reference.Weights(*both))
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler")
+def test_the_header_of_the_worked_example_compiles(tmp_path: Path) -> None:
+    header, entry = code_of("docs/internals/add-a-cell.md", "cpp")
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "cells" / "coupled_lstm.h").write_text(header)
+    source = tmp_path / "cell.cpp"
+    source.write_text(
+        f'#include "cells/coupled_lstm.h"\nnamespace rotcell {{\n{entry}'
+        "static_assert(check_cell<PlainCoupledLstm>());\n"
+        "static_assert(check_cell<CoupledLstm<PairRotation>>());\n}\n"
+    )
+    command = ["c++", "-std=c++20", "-fsyntax-only", "-I", str(ROOT / "csrc"), "-I", str(tmp_path)]
+    done = subprocess.run([*command, str(source)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
