@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rotcell.lab.report.study_page import study_page
+from rotcell.lab.report.study_page import study_page, write_study
 from rotcell.lab.sweep.study import Block, Study, full_key
 
 STEPS = {"lstm": 1000, "rotlstm": 250}
@@ -42,6 +42,7 @@ def write(folder: Path, study: Study, outcome, left_out: int = 0) -> None:
     for settings in runs[: len(runs) - left_out]:
         plain = json.loads(full_key(block.task, settings))
         record = {"format": "rotcell lab run 1", "settings": plain, "outcome": outcome(settings)}
+        record["cpu_seconds"] = 1.0
         lines.append(json.dumps(record))
     file.write_text("\n".join(lines) + "\n")
 
@@ -57,7 +58,8 @@ def tracked(settings):
 
 
 def row(page: str, start: str) -> list[str]:
-    (line,) = [line for line in page.splitlines() if line.startswith(f"| {start}")]
+    comparisons = page[page.index("## Rotating and plain layers") :]
+    (line,) = [line for line in comparisons.splitlines() if line.startswith(f"| {start}")]
     return [entry.strip() for entry in line.strip("|").split("|")]
 
 
@@ -87,3 +89,36 @@ def test_an_unfinished_comparison_has_no_verdict(tmp_path: Path) -> None:
     page = study_page(groups(), tmp_path)
     assert row(page, "groups: mod5, 8 units")[5] == "under way"
     assert "19 runs are finished and 1 are to come" in page
+
+
+def test_the_overview_has_a_row_per_task_with_the_best_cell_bold(tmp_path: Path) -> None:
+    write(tmp_path, groups(), tracked)
+    line = next(
+        line
+        for line in study_page(groups(), tmp_path).splitlines()
+        if line.startswith("| groups: mod5, 8 units | ") and "/10" in line
+    )
+    assert line == "| groups: mod5, 8 units | 4/10, 1,000 | **10/10, 250** |"
+
+
+def test_the_overview_marks_rows_that_are_under_way(tmp_path: Path) -> None:
+    write(tmp_path, groups(), tracked, left_out=1)
+    assert "| groups: mod5, 8 units * |" in study_page(groups(), tmp_path)
+
+
+def test_less_is_better_in_music(tmp_path: Path) -> None:
+    def outcome(settings):
+        return {"test": {"nll": 8.0 + 0.5 * (settings["cell"] == "lstm") + 0.01 * settings["seed"]}}
+
+    write(tmp_path, music(), outcome)
+    assert "| 8.515 [8.494, 8.536] | **8.015 [7.994, 8.036]** |" in study_page(music(), tmp_path)
+
+
+def test_the_page_has_a_figure_and_the_answer_in_words(tmp_path: Path) -> None:
+    write(tmp_path, groups(), tracked)
+    (tmp_path / "answer.md").write_text("## The answer\n\nIt depends.\n")
+    page = write_study(groups(), tmp_path, tmp_path / "out")
+    text = page.read_text()
+    assert text.index("It depends.") < text.index("## All tasks at a glance")
+    assert "](state-tracking.png)" in text
+    assert (page.parent / "state-tracking.png").read_bytes().startswith(b"\x89PNG")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rotcell.lab.report.study_page import study_page
+from rotcell.lab.report.study_page import study_page, write_study
 from rotcell.lab.studies import STUDIES
 from rotcell.lab.tasks.babi.report.page import is_collection, write_report
 
@@ -31,13 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the report and say where it is; returns the exit status."""
     if options.study is not None:
-        page = study_page(STUDIES[options.study], options.folder)
+        study = STUDIES[options.study]
         if options.out is None:
-            print(page)
+            print(study_page(study, options.folder))
         else:
-            options.out.mkdir(parents=True, exist_ok=True)
-            (options.out / "README.md").write_text(page, encoding="utf-8")
-            print(options.out / "README.md")
+            print(write_study(study, options.folder, options.out))
         return 0
     default = options.folder if is_collection(options.folder) else options.folder / "report"
     written = write_report(options.folder, options.out or default)

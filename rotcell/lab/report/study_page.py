@@ -5,40 +5,28 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from rotcell.lab.cells import CELLS
+from rotcell.lab.files import write_atomically
+from rotcell.lab.report.arms import MEASURES, Arm, Measure, arms_of_cell
+from rotcell.lab.report.overview import overview, rows_of
 from rotcell.lab.report.statistics import Difference, compare_pairs, sign_test
+from rotcell.lab.report.study_figures import study_figures
 from rotcell.lab.report.study_table import study_table
 from rotcell.lab.sweep.queue import Queue
-from rotcell.lab.sweep.study import FIRST_TUNING_SEED, Block, Known, Plain, Study, full_key
+from rotcell.lab.sweep.study import Block, Known, Study
 from rotcell.lab.task import Record
-from rotcell.lab.tasks import find, names
+from rotcell.lab.tasks import names
 
-
-@dataclass(frozen=True)
-class Measure:
-    """What decides a comparison on a task."""
-
-    name: str  # in a record's test results
-    label: str
-    margin: float  # a smaller difference is a tie
-    is_better: int  # 1 if more is better, -1 if less is
-    scale: float = 1.0  # of the numbers shown
-
-
-#: By task. State tracking is judged by the share of seeds that solve it.
-MEASURES: Final[Mapping[str, Measure]] = {
-    "babi": Measure("accuracy", "accuracy in %, mean over tasks", 0.01, 1, 100),
-    "music": Measure("nll", "nats per step", 0.05, -1),
-    "text": Measure("bits_per_character", "bits per character", 0.01, -1),
-    "copying": Measure("accuracy", "accuracy in %", 0.01, 1, 100),
-    "recall": Measure("accuracy", "accuracy in %", 0.01, 1, 100),
-}
 #: The rotating layer and the plain one that it is compared with.
-PAIRS: Final = (("rotlstm", "lstm"), ("rotgru", "classicgru"), ("rotgru", "gru"))
+PAIRS: Final = (
+    *((name, cell.plain) for name, cell in CELLS.items() if cell.rotating and cell.plain),
+    ("rotgru", "gru"),
+)
+#: What was found, in words: written by hand, in the folder of the records.
+ANSWER: Final = "answer.md"
 UNFINISHED: Final = "under way"
 PAGE: Final = """# What is rotation for?
 
@@ -46,7 +34,11 @@ Study `{study}`: {about}. {done} runs are finished and {left} are to come.
 [The protocol](PROTOCOL.md) was written before the first of them. This page is made by
 `rotcell-lab report results --study {study} --out results`.
 
-## Rotating and plain layers
+{answer}## All tasks at a glance
+
+{overview}
+
+{figures}## Rotating and plain layers
 
 Of two plain layers, the larger one has at least as many weights as the rotating layer; it is the
 primary comparison. A rotating layer has the start of the angles that was best on validation.
@@ -66,74 +58,10 @@ Mean ± standard deviation over the final seeds.
 """
 
 
-@dataclass(frozen=True)
-class Arm:
-    """The final runs of a layer in a block, by seed (bAbI: by seed and task)."""
-
-    settings: Plain
-    records: Mapping[tuple[int, ...], Record]
-    is_whole: bool
-
-    @property
-    def title(self) -> str:
-        """Layer, size, and where the angles start."""
-        size = self.settings.get("size", self.settings.get("state_size"))
-        return " ".join(
-            str(w) for w in (self.settings["cell"], size, self.settings.get("start", "")) if w
-        )
-
-    def values(self, name: str) -> dict[tuple[int, ...], float]:
-        """One of the test results of every run."""
-        tests = {key: record["outcome"]["test"] for key, record in self.records.items()}
-        return {key: t[name] if isinstance(t, dict) else t for key, t in tests.items()}
-
-
-def _arm(block: Block, arms: Sequence[Plain], known: Known) -> Arm | None:
-    """The runs of one arm; on bAbI of one for each task."""
-    records: dict[tuple[int, ...], Record] = {}
-    is_whole = True
-    for place, settings in enumerate(arms):
-        choice = block.choice(settings, known)
-        for seed in range(block.seeds):
-            if choice is None:
-                is_whole = False
-                continue
-            key = full_key(block.task, {**settings, **choice, "seed": seed})
-            if key in known:
-                records[seed, place] = known[key]
-            else:
-                is_whole = False
-    return Arm(dict(arms[0]), records, is_whole) if records else None
-
-
-def _validation(block: Block, settings: Plain, known: Known) -> float:
-    """The mean validation error over the tuning seeds, by which the angles' start is chosen."""
-    choice = block.choice(settings, known)
-    if not choice:  # open, or there is nothing to choose
-        return math.inf
-    errors = []
-    for seed in range(block.tuning_seeds):
-        key = full_key(block.task, {**settings, **choice, "seed": FIRST_TUNING_SEED + seed})
-        errors.append(find(block.task).score(known[key])[0])
-    return statistics.fmean(errors)
-
-
-def _of_cell(block: Block, cell: str, known: Known) -> list[Arm]:
-    """The arms of a layer: of a rotating one the chosen start, of a plain one each size."""
-    arms = [arm for arm in block.arms if arm["cell"] == cell]
-    if block.task == "babi":
-        found = [_arm(block, arms, known)] if arms else []
-    elif arms and CELLS[cell].rotating:
-        found = [_arm(block, [min(arms, key=lambda arm: _validation(block, arm, known))], known)]
-    else:
-        found = [_arm(block, [arm], known) for arm in arms]
-    return [arm for arm in found if arm is not None]
-
-
 def _rows(block: Block, known: Known) -> Iterator[tuple[str, ...]]:
     for rotating, plain in PAIRS:
-        for turned in _of_cell(block, rotating, known):
-            for other in _of_cell(block, plain, known):
+        for turned in arms_of_cell(block, rotating, known):
+            for other in arms_of_cell(block, plain, known):
                 judge = _tracking if block.task == "groups" else _final
                 title, _, _ = block.about.partition(" units")
                 yield (
@@ -203,8 +131,21 @@ def _verdict(measure: Measure, found: Difference) -> str:
     return "helps" if found.mean * measure.is_better > 0 else "hurts"
 
 
-def study_page(study: Study, folder: Path) -> str:
-    """Markdown: the comparisons that were planned, then every arm."""
+def write_study(study: Study, folder: Path, out: Path) -> Path:
+    """Write the page and its figures; returns where the page is."""
+    queue = Queue(study, folder, dict.fromkeys(names(), folder))
+    figures = list(study_figures(rows_of(queue)))
+    out.mkdir(parents=True, exist_ok=True)
+    for figure in figures:
+        write_atomically(out / f"{figure.name}.png", figure.png)
+    shown = "".join(f"![{f.caption}]({f.name}.png)\n\n*{f.caption}*\n\n" for f in figures)
+    page = out / "README.md"
+    page.write_text(study_page(study, folder, shown), encoding="utf-8")
+    return page
+
+
+def study_page(study: Study, folder: Path, figures: str = "") -> str:
+    """Markdown: all tasks at a glance, the comparisons that were planned, then every arm."""
     queue = Queue(study, folder, dict.fromkeys(names(), folder))
     head = ("task", "rotating", "plain", "rotating: result", "plain: result", "verdict", "steps")
     rows = [row for block in queue.blocks for row in _rows(block, queue.known(block))]
@@ -212,11 +153,15 @@ def study_page(study: Study, folder: Path) -> str:
     done = sum(len(queue.known(block)) for block in files.values())
     left = sum(len(queue.pending(block)) for block in queue.blocks)
     lines = [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)]
+    answer = folder / ANSWER
     return PAGE.format(
         study=study.name,
         about=study.about,
         done=done,
         left=left,
+        answer=answer.read_text(encoding="utf-8").strip() + "\n\n" if answer.is_file() else "",
+        overview=overview(queue),
+        figures=figures,
         comparisons="\n".join(lines),
         tables=study_table(study, folder),
     )

@@ -1,0 +1,167 @@
+"""The study in one table: a row per task and size, a column per cell."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rotcell.lab.cells import CELLS
+from rotcell.lab.report.arms import MEASURES, Arm, arms_of_cell
+from rotcell.lab.report.statistics import Moments, mean_interval
+from rotcell.lab.sweep.queue import Queue
+from rotcell.lab.sweep.study import Block
+
+HEAD: Final = """\
+State tracking: seeds that solve the task, and the median training steps to it.
+bAbI: mean test accuracy over 20 tasks in %; other tasks: {labels}.
+Intervals are 95 % intervals of the mean over seeds. The best of a row is bold: most solved seeds,
+then fewest steps, or the best mean. Plain layers have at least as many weights as the rotating
+layer next to them (bAbI: the same size). Rows marked * are under way."""
+
+
+@dataclass
+class Row:
+    """All cells on one task at one size."""
+
+    task: str
+    title: str
+    size: int
+    arms: dict[str, Arm] = field(default_factory=dict)  # by cell
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no run is missing of the cells that have any."""
+        return all(arm.is_whole for arm in self.arms.values())
+
+
+def rows_of(queue: Queue) -> list[Row]:
+    """A row per task, dataset and size with final runs; blocks of other cells share it."""
+    found: dict[tuple[str, str], Row] = {}
+    for block in queue.blocks:
+        known = queue.known(block)
+        for cell in dict.fromkeys(arm["cell"] for arm in block.arms):
+            arms = arms_of_cell(block, cell, known)
+            if arms:
+                largest = max(arms, key=_size)  # of a plain cell, the matched size
+                title = block.about.partition(" units")[0] + " units"
+                size = min(_size_of(arm) for arm in block.arms)
+                row = found.setdefault((block.task, title), Row(block.task, title, size))
+                row.arms[_column(block, cell)] = largest
+    return list(found.values())
+
+
+def _size_of(settings: Mapping[str, object]) -> int:
+    return int(str(settings.get("size", settings.get("state_size"))))
+
+
+def _size(arm: Arm) -> int:
+    return _size_of(arm.settings)
+
+
+def _column(block: Block, cell: str) -> str:
+    return "classicgru" if block.task == "babi" and cell == "gru" else cell
+
+
+def overview(queue: Queue) -> str:
+    """Markdown, with what it costs below."""
+    rows = rows_of(queue)
+    if not rows:
+        return "No final run has ended yet."
+    cells = [cell for cell in CELLS if any(cell in row.arms for row in rows)]
+    head = ["task", *(CELLS[cell].title for cell in cells)]
+    lines = [head, ["---"] * len(head)]
+    for row in rows:
+        shown = _shown(row)
+        title = f"{row.task}: {row.title}" + ("" if row.is_whole else " *")
+        lines.append([title, *(shown.get(cell, "") for cell in cells)])
+    labels = ", ".join(f"{MEASURES[row.task].label}" for row in _first_of_tasks(rows))
+    parts = [HEAD.format(labels=labels or "-"), _table(lines)]
+    costs = list(_costs(rows, cells))
+    if costs:
+        about = (
+            "Processor time per training step and number of weights, divided by those of the LSTM\n"
+            "of the same row (bAbI: time per run). Times are from a machine that was in use."
+        )
+        parts += ["### What it costs", about, _table([head, ["---"] * len(head), *costs])]
+    return "\n\n".join(parts)
+
+
+def _table(lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _first_of_tasks(rows: Sequence[Row]) -> Iterator[Row]:
+    seen = {"groups", "babi"}
+    for row in rows:
+        if row.task not in seen:
+            seen.add(row.task)
+            yield row
+
+
+def _shown(row: Row) -> dict[str, str]:
+    entries, ranks = {}, {}
+    for cell, arm in row.arms.items():
+        entries[cell], ranks[cell] = (_tracked if row.task == "groups" else _measured)(row, arm)
+    best = max(ranks.values())
+    return {cell: f"**{e}**" if ranks[cell] == best else e for cell, e in entries.items()}
+
+
+def _tracked(row: Row, arm: Arm) -> tuple[str, tuple[float, ...]]:
+    solved = arm.values("solved")
+    number = sum(solved.values())
+    steps = [
+        arm.records[key]["outcome"]["steps_to_target"]
+        for key, is_solved in solved.items()
+        if is_solved and arm.records[key]["outcome"]["steps_to_target"] is not None
+    ]
+    median = statistics.median(steps) if steps else None
+    text = f"{number:.0f}/{len(solved)}" + ("" if median is None else f", {median:,.0f}")
+    return text, (number / len(solved), 0.0 if median is None else -median)
+
+
+def seed_means(arm: Arm, name: str) -> list[float]:
+    """The mean of a measure for every seed; on bAbI over its tasks, if none is missing."""
+    by_seed: dict[int, list[float]] = {}
+    for key, value in sorted(arm.values(name).items()):
+        by_seed.setdefault(key[0], []).append(value)
+    most = max(map(len, by_seed.values()))
+    return [statistics.fmean(values) for values in by_seed.values() if len(values) == most]
+
+
+def _measured(row: Row, arm: Arm) -> tuple[str, tuple[float, ...]]:
+    measure = MEASURES[row.task]
+    means = [measure.scale * mean for mean in seed_means(arm, measure.name)]
+    found, mean = Moments.of(means), statistics.fmean(means)
+    digits = 1 if measure.scale > 1 else 3
+    text = f"{mean:.{digits}f}"
+    if found is not None:
+        low, high = mean_interval(found)
+        text += f" [{low:.{digits}f}, {high:.{digits}f}]"
+    return text, (measure.is_better * mean,)
+
+
+def _costs(rows: Sequence[Row], cells: Sequence[str]) -> Iterator[list[str]]:
+    for row in rows:
+        if "lstm" not in row.arms or len(row.arms) < 2:
+            continue
+        time, weights = _cost(row.arms["lstm"])
+        shown = []
+        for cell in cells:
+            if cell not in row.arms:
+                shown.append("")
+                continue
+            own_time, own_weights = _cost(row.arms[cell])
+            text = f"{own_time / time:.2f}"
+            if weights and own_weights:
+                text += f", {own_weights / weights:.2f}"
+            shown.append(text)
+        yield [f"{row.task}: {row.title}", *shown]
+
+
+def _cost(arm: Arm) -> tuple[float, int | None]:
+    records = list(arm.records.values())
+    steps = sum(record["outcome"].get("steps", 1) for record in records)
+    weights = records[0]["outcome"].get("parameters")
+    return sum(record["cpu_seconds"] for record in records) / steps, weights
