@@ -42,19 +42,19 @@ class RememberTheCue:
 class HiddenCartPole:
     """CartPole whose velocities are not shown: the policy must estimate them over time."""
 
-    observations, actions = 2, 2
+    observations, actions, limits = 2, 2, torch.tensor([2.4, 0.21])
 
     def __init__(self, count: int) -> None:
         import gymnasium
 
         options = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
         self.env = gymnasium.make_vec("CartPole-v1", count, "sync", options)
-        self.first = torch.as_tensor(self.env.reset(seed=0)[0])[:, [0, 2]]
+        self.first = torch.as_tensor(self.env.reset(seed=0)[0])[:, [0, 2]] / self.limits
 
     def step(self, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, reward, ended, cut, _ = self.env.step(action.numpy())
         x, reward, done = map(torch.as_tensor, (x[:, [0, 2]], reward, ended | cut))
-        return x, reward.float(), done
+        return x / self.limits, reward.float(), done
 
 
 class Policy(nn.Module):

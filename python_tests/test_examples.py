@@ -49,9 +49,7 @@ def test_own_files(
 ) -> None:
     text, table = tmp_path / "text.txt", tmp_path / "table.tsv"
     text.write_text("the quick brown fox jumps over the lazy dog. " * 200)
-    table.write_text(
-        "\n".join(f"{'ab'[k % 2]}\tword {['this', 'that'][k % 2]}" for k in range(60))
-    )
+    table.write_text("\n".join(f"{'ab'[k % 2]}\tword {['this', 'that'][k % 2]}" for k in range(60)))
     run("language_model.py", monkeypatch, "--text", str(text))
     run("text_classification.py", monkeypatch, "--tsv", str(table))
     printed = capsys.readouterr().out
