@@ -1,4 +1,4 @@
-"""``python -m rotcell`` says how rotcell was built and what it runs on."""
+"""``python -m rotcell`` shows how rotcell was built and what it runs on."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from .info import build_info, describe
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m rotcell", description="Say how rotcell was built and what it runs on."
+        prog="python -m rotcell", description="Show how rotcell was built and what it runs on."
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--json", action="store_true", help="print JSON")
@@ -29,8 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
         "--check-gpu",
         action="store_true",
         help="compare every kernel with the reference on the GPU of this machine, time it against "
-        "cuDNN, and write what was found to a file to send us; exit status 1 if something is "
-        "wrong, 2 if there is nothing to check, 130 after Ctrl-C",
+        "cuDNN, and write a report file to send us; exit status 1 if a check fails, 2 if there is "
+        "nothing to check, 130 after Ctrl-C",
     )
     parser.add_argument(
         "--output",

@@ -1,4 +1,4 @@
-"""Commands whose output goes to one that stops reading, such as `head`."""
+"""Commands whose output is piped into a program that stops reading, such as `head`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _P = ParamSpec("_P")
 
 
 def quiet_on_closed_pipe(command: Callable[_P, int]) -> Callable[_P, int]:
-    """Exit silently when nobody reads the output, with the status of a death by SIGPIPE."""
+    """Exit silently on a closed pipe, with the status of a process that SIGPIPE has ended."""
 
     @functools.wraps(command)
     def quiet(*args: _P.args, **kwargs: _P.kwargs) -> int:
@@ -21,9 +21,9 @@ def quiet_on_closed_pipe(command: Callable[_P, int]) -> Callable[_P, int]:
             try:
                 return command(*args, **kwargs)
             finally:
-                print(end="", flush=True)  # here, or the interpreter does it and complains
+                print(end="", flush=True)  # otherwise the interpreter flushes at exit and complains
         except BrokenPipeError:
-            # What is left in the buffer is flushed once more at exit: let it go nowhere.
+            # The rest of the buffer is flushed again at exit: discard it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 128 + signal.SIGPIPE
 

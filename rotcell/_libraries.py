@@ -21,7 +21,7 @@ CUDA_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 class CudaRequest(ctypes.Structure):
-    """A call whose plan is asked for: RotcellRequest in csrc/cuda/runtime/plan_functions.h."""
+    """A call to plan: RotcellRequest in csrc/cuda/runtime/plan_functions.h."""
 
     _fields_ = (
         *((name, ctypes.c_int) for name in ("path", "cell", "pass_number", "number")),
@@ -70,7 +70,7 @@ def load() -> None:
 
 
 def _open(path: Path) -> ctypes.CDLL:
-    """Load a library; OSError says why that, or the registration of its ops, failed."""
+    """Load a library; OSError if loading it or registering its ops fails."""
     torch.ops.load_library(str(path))
     library = ctypes.CDLL(str(path))
     library.rotcell_load_error.restype = ctypes.c_char_p
@@ -147,12 +147,12 @@ def known_cuda_devices() -> dict[str, dict[str, int]]:
 
 
 def cuda_has_cell(cell: int) -> bool:
-    """Whether the GPU kernels have the cell of this number in the list."""
+    """Whether a GPU runs the cell with this number in the list."""
     return bool(_loaded_cpu().rotcell_cuda_has_cell(cell))
 
 
 def cuda_plan(request: CudaRequest, device: dict[str, int]) -> dict[str, int] | None:
-    """How a GPU runs a call; None if the requested path cannot."""
+    """The plan of a call on a GPU; None if the requested path cannot run it."""
     properties = _names("rotcell_cuda_property_names")
     if missing := [name for name in properties if name not in device]:
         raise ValueError(f"device must have all properties; {missing[0]} is missing")
@@ -179,7 +179,7 @@ def _path_number(path: str | None) -> int:
 
 
 def force_cuda_path(path: str | None) -> None:
-    """For tests: take this path always, or with None the fastest again."""
+    """For tests: always take this path, or with None the plan's choice again."""
     _loaded_cuda().rotcell_cuda_force_path(_path_number(path))
 
 
@@ -194,7 +194,7 @@ def allow_cuda_path(path: str, allowed: bool) -> None:
 
 
 def switch_off_cuda(index: int, cell: int, dtype: torch.dtype, what: str) -> None:
-    """Never again take a path, or run an option, for this device, cell and dtype."""
+    """Disable a path or an option for this device, cell and dtype."""
     switches = (*CUDA_PATHS, *CUDA_OPTIONS[1:])
     number = CUDA_TYPES.index(dtype)
     if _loaded_cuda().rotcell_cuda_switch_off(index, cell, number, switches.index(what)) != 0:
@@ -202,7 +202,7 @@ def switch_off_cuda(index: int, cell: int, dtype: torch.dtype, what: str) -> Non
 
 
 def cuda_can_run(index: int, cell: int, dtype: torch.dtype, projection: bool, hooks: bool) -> bool:
-    """Whether a path is left for such calls."""
+    """Whether any path is still enabled for such calls."""
     number = CUDA_TYPES.index(dtype)
     return bool(_loaded_cuda().rotcell_cuda_can_run(index, cell, number, projection, hooks))
 

@@ -1,4 +1,4 @@
-"""What this installation of rotcell is made of and runs on."""
+"""How this installation of rotcell was built and what it runs on."""
 
 import os
 import platform

@@ -68,7 +68,7 @@ FIXED_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh}
 
 @dataclass(frozen=True, eq=False)
 class Rotation:
-    """What a recurrence does to its state besides its gates."""
+    """How a cell rotates its state."""
 
     #: Name of the angles' gate (short: long), which comes after those of the recurrence.
     gates: dict[str, str]
@@ -328,7 +328,7 @@ TORCH_GRU = Recurrence(
 
 
 class StateHooks(NamedTuple):
-    """State hooks: what happens to the state between two steps, besides a cell's equations.
+    """State hooks: changes to the state between two steps that are not part of a cell's equations.
 
     The old state is reset first. The matmuls read its output times a mask. The new state is mixed
     with what the reset left of the old one.

@@ -38,7 +38,7 @@ __all__ = [
 
 
 class Step(NamedTuple):
-    """What the equations of a timestep get besides the weights."""
+    """The arguments of a timestep's equations, except for the weights."""
 
     x: Tensor  # [B, I]
     states: Sequence[Tensor]  # h [B, P], and c [B, H] for an LSTM

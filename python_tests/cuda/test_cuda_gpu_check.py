@@ -112,14 +112,14 @@ def test_every_path_is_timed_next_to_torch(posed, monkeypatch):
     found = row.measure(PosedGpu(), 0.0)
     for pass_name in ("forward", "backward"):
         assert found["chosen"][pass_name] == "resident"
-        times = found["microseconds_a_step"][pass_name]
+        times = found["microseconds_per_step"][pass_name]
         assert set(times) == {"stepwise", "resident", "cooperative", "torch"}
     assert times["torch"] >= 0
 
 
 def measured(chosen, **times):
     row = {"cell": "rot_lstm", "dtype_name": "float32", "batch": 1, "steps": 2, "hidden": 3}
-    return {"row": row, "chosen": {"forward": chosen}, "microseconds_a_step": {"forward": times}}
+    return {"row": row, "chosen": {"forward": chosen}, "microseconds_per_step": {"forward": times}}
 
 
 def test_choices_are_compared_with_the_fastest():

@@ -148,7 +148,7 @@ def test_downloaded_data_is_used_and_pointed_at(
     assert cli.main([*options, "--data", "official"]) == 0
     assert "data: official 1k\n" in capsys.readouterr().err
     assert cli.main(options) == 0
-    assert "seed 0) (the official files are at hand: --data official)" in capsys.readouterr().err
+    assert "seed 0) (the official files are downloaded: use --data official)" in capsys.readouterr().err
     assert str(load_task(4, "official").data) == "official 1k"
 
 
@@ -172,7 +172,7 @@ def test_ask(
     text = f"{question}{story}{question}\nThe zebra is north of the moon.\nWho is Zoe?\n"
     assert ask(checkpoint, text, monkeypatch) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "  tell me something first"
+    assert lines[0] == "  enter a statement first"
     assert "%; then " in lines[1]
     assert lines[2] == "  (a new story)"
     assert lines[3] == "  I do not know, and leave out: zebra, moon"
@@ -199,7 +199,7 @@ def test_evaluate(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert cli.main([*options, "--answers", str(answers)]) == 0
     out, err = capsys.readouterr()
     assert "data: unverified files (40 questions), test questions of task 4" in err
-    assert "the model was trained on other: generated (40 questions, seed 0)" in err
+    assert "the model was trained on other data: generated (40 questions, seed 0)" in err
     assert f"accuracy {history.outcome.test:.1%}" in out
     assert f"with the weights of epoch {history.outcome.epoch}\n" in out
     rows = list(csv.DictReader(answers.open()))

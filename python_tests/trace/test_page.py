@@ -119,7 +119,7 @@ def test_a_choice_that_does_not_fit_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"tokens": ["a"]}, "must be 5, one a step: got 1"),
+        ({"tokens": ["a"]}, "must be 5, one per step, got 1"),
         ({"tokens": "abcde"}, "got one string"),
         ({"tokens": [["a"] * 5] * 2, "select": 0}, "words for 1 rows, got 2"),
         ({"select": 9}, "there is no row 9, the batch has 4"),

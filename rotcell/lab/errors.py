@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 class DataError(ValueError):
-    """Data that is missing, damaged or not what it says it is."""
+    """Data that is missing, damaged or mislabeled."""
 
 
 class SettingsError(ValueError):
-    """Settings that make no sense, or that are not those of a file."""
+    """Settings that are invalid or differ from those of a file."""
 
 
 class TrainingError(RuntimeError):

@@ -82,5 +82,5 @@ class Claims:
 
 
 def _offset(name: str) -> int:
-    """The byte that stands for a name; the file itself stays empty."""
+    """The byte to lock for a name; the file itself stays empty."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")

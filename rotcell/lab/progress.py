@@ -9,7 +9,7 @@ from typing import TextIO
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: 42 s, 3:05 min, 2:10 h."""
+    """Seconds in readable form: 42 s, 3:05 min, 2:10 h."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

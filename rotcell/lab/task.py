@@ -23,7 +23,7 @@ FORMAT: Final = "rotcell lab run 1"
 
 #: A finished run as it is kept: settings, data, protocol, environment, outcome, history.
 Record = dict[str, Any]
-#: Told after every epoch: its number and the validation error.
+#: Called after every epoch with its number and the validation error.
 OnEpoch = Callable[[int, float], None]
 
 
@@ -70,7 +70,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class DataFile:
-    """What a run was trained on, beyond doubt by the checksum."""
+    """The data of a run, identified by its checksum."""
 
     name: str
     md5: str
@@ -103,7 +103,7 @@ class LabTask(ABC):
 
     @abstractmethod
     def protocol(self) -> dict[str, Any]:
-        """What the settings do not say, for the record."""
+        """The fixed settings of the task, for the record."""
 
     def settings(self, plain: Mapping[str, Any]) -> LabSettings:
         """Settings of this task; SettingsError when its data has another name."""
@@ -118,10 +118,10 @@ class LabTask(ABC):
         self, settings: LabSettings, data: Path | None, on_epoch: OnEpoch | None = None
     ) -> Record:
         """Train and test; the record of the run."""
-        tell = None if on_epoch is None else lambda n, curve: on_epoch(n, curve.validation[-1])
+        report = None if on_epoch is None else lambda n, curve: on_epoch(n, curve.validation[-1])
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they are
             problem, named = self.problem(settings, data)
-            outcome, curve, spent = run_problem(problem, settings, tell)
+            outcome, curve, spent = run_problem(problem, settings, report)
         return {
             "format": FORMAT,
             "settings": settings.plain(),
@@ -135,7 +135,7 @@ class LabTask(ABC):
         }
 
     def score(self, record: Record) -> tuple[float, float]:
-        """Infinite for what a run did not reach."""
+        """Infinite for a target that was not reached."""
         error, steps = (record["outcome"][name] for name in ("validation", "steps_to_target"))
         return math.inf if error is None else error, math.inf if steps is None else steps
 

@@ -47,7 +47,7 @@ def weights_are_drawn() -> bool:
 
 
 class CellModule(nn.Module):
-    """A module that holds a cell's weights. A subclass says which cell."""
+    """A module that holds a cell's weights. A subclass sets the cell."""
 
     #: The cell; a module whose options choose another has that one, see `_chosen_cell`.
     _cell: Cell
@@ -55,7 +55,7 @@ class CellModule(nn.Module):
     _parameter_table: ClassVar[tuple[Parameter, ...]] = RECURRENT
     #: torch's module with parameters of the same names and shapes but different equations.
     _lookalike: ClassVar[str | None] = None
-    #: What the docstring says of arguments that mean something else here, by name.
+    #: Documentation of arguments whose meaning differs from the shared text, by name.
     _argument_texts: ClassVar[dict[str, str]] = {}
     #: What to do with weights of the same cell without its rotation, for an error message.
     _without_angles: ClassVar[str] = ""
@@ -129,7 +129,7 @@ class CellModule(nn.Module):
     def _read(self, names: Sequence[str | None]) -> list[Any]:
         """The parameters of these names, or what replaces them (a parametrization, for example).
 
-        None gives None. nn.Module's own lookup takes a microsecond, and a step of a cell takes 20.
+        None gives None. nn.Module's own lookup takes 1 µs; a step of a cell takes 20 µs.
         """
         parameters = self._parameters
         return [

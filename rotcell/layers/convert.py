@@ -34,7 +34,7 @@ _LSTM_OPTIONS = (
     "proj_size",
 )
 
-# Those that rotcell.LSTM has besides; its forget_bias is in the weights.
+# The additional options of rotcell.LSTM; its forget_bias is in the weights.
 _OWN_OPTIONS = ("gate_activation", "recurrent_dropout", "zoneout")
 
 _NO_LSTM = "not the state_dict of an nn.LSTM"
@@ -86,7 +86,7 @@ def from_lstm(
             device=first.device,
             dtype=first.dtype,
         )
-    # What a subclass has besides the weights is left as its constructor made it.
+    # Additional tensors of a subclass keep the values that its constructor gave them.
     layer = layer.to(first.device)
     with torch.no_grad():
         for name, weight in weights.items():
@@ -144,6 +144,6 @@ def _options_from_state_dict(state_dict: Mapping[str, Tensor]) -> dict[str, Any]
 
 
 def _options_in_metadata(state_dict: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The options that a rotcell.LSTM writes into its state_dict besides the weights."""
+    """The options that a rotcell.LSTM writes into its state_dict, next to the weights."""
     metadata = getattr(state_dict, "_metadata", {}).get("", {}).get(METADATA_KEY, {})
     return {name: value for name, value in metadata.items() if name != "cell"}

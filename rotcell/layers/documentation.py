@@ -84,12 +84,12 @@ def documented(*, per_layer: bool) -> Callable[[type[_AnyModule]], type[_AnyModu
     """Add the shared sections to a class's docstring.
 
     Args:
-        per_layer: whether parameters are there once per layer and direction.
+        per_layer: whether parameters exist once per layer and direction.
     """
 
     def document(cls: type[_AnyModule]) -> type[_AnyModule]:
         if cls.__doc__ is not None:  # python -OO
-            # From 3.13 on, Python has removed the indentation; before, nobody has.
+            # Python removes the indentation from 3.13 on; older versions keep it.
             own, heading, example = inspect.cleandoc(cls.__doc__).partition("\nExample:")
             shared = "\n".join([*_arguments(cls), "", *_parameters(cls, per_layer)])
             cls.__doc__ = f"{own}\n{shared}\n{heading}{example}"

@@ -211,7 +211,7 @@ class GRU(_GRULayer):
         n[t] = tanh(W_in x[t] + b_in + r[t] * (W_hn h[t-1] + b_hn))
         h[t] = (1 - z[t]) * n[t] + z[t] * h[t-1]
 
-    Used like `torch.nn.GRU`, and faster on CPUs; with the options of this package's layers besides.
+    Used like `torch.nn.GRU`, and faster on CPUs; it also has the options of this package's layers.
     `forward` describes inputs and outputs.
 
     Example:

@@ -465,9 +465,9 @@ class Layer(CellModule, nn.RNNBase):
                     raise RuntimeError(f"input is on {device} but {name} is on {weight.device}")
         width = 0 if context is None else context.shape[-1]
         if x.shape[-1] + width != self.input_size:
-            beside = "" if context is None else f" and {width} of context"
+            extra = "" if context is None else f" and {width} of context"
             raise RuntimeError(
-                f"input must have input_size={self.input_size} features, got {x.shape[-1]}{beside}"
+                f"input must have input_size={self.input_size} features, got {x.shape[-1]}{extra}"
             )
 
     def _check_state(self, hx: tuple[Tensor, ...], sizes: list[int], x: Tensor, batch: int) -> None:
@@ -531,7 +531,7 @@ def _check_context(context: object, x: Tensor, lead: tuple[int, ...] | None) -> 
 
 
 def _packed_reset_mask(resets: object, packed: PackedSequence) -> Tensor:
-    """Resets of packed input, which must be packed alike."""
+    """The reset mask for packed input; both must be packed with the same lengths."""
     if not isinstance(resets, PackedSequence):
         raise TypeError(
             "resets must be a PackedSequence, as the input is, packed with the same lengths, got "
@@ -540,12 +540,12 @@ def _packed_reset_mask(resets: object, packed: PackedSequence) -> Tensor:
     reset_mask = _checked_reset_mask(resets.data, packed.data)
     if torch.compiler.is_compiling():
         return reset_mask  # lengths are data, and so no part of a graph
-    alike = torch.equal(resets.batch_sizes, packed.batch_sizes)
+    matches = torch.equal(resets.batch_sizes, packed.batch_sizes)
     order, expected = resets.sorted_indices, packed.sorted_indices
     # Comparing on a GPU would synchronize with it.
     if order is not expected and reset_mask.device.type == "cpu":
-        alike &= order is not None and expected is not None and torch.equal(order, expected)
-    if not alike:
+        matches &= order is not None and expected is not None and torch.equal(order, expected)
+    if not matches:
         raise RuntimeError("resets must be packed with the same lengths as the input")
     return reset_mask
 

@@ -52,7 +52,7 @@ RECURRENT = (
     Parameter("weight_hr", "w_hr", ("P", "H"), option="proj_size"),
 )
 
-#: What an LSTM with layer norm has besides.
+#: The additional parameters of an LSTM with layer norm.
 LAYER_NORM = (
     Parameter("gain_ih", "gain_ih", ("R",), option="layer_norm", start=1.0),
     Parameter("gain_hh", "gain_hh", ("R",), option="layer_norm", start=1.0),

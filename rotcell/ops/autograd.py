@@ -216,7 +216,7 @@ def register(ops: CellOps) -> None:
 
     def refuse_row_bias(ctx: Any, *grads: Tensor | None) -> Any:
         raise RuntimeError(
-            f"{name}.row_bias is not differentiable by itself: give a layer a context instead"
+            f"{name}.row_bias is not differentiable when called directly: pass a context to a layer"
         )
 
     plain, extended = (Derivative(ops, overload) for overload in (ops.plain, ops.extended))

@@ -96,7 +96,7 @@ class CellArguments:
 class CellOps(CellArguments):
     """The ops of a cell.
 
-    Attributes, besides those of `CellArguments`:
+    Attributes, in addition to those of `CellArguments`:
         plain: the overload without state hooks.
         extended: the overload with them, and with returned cell states.
         row_bias: the overload with a bias per row of the batch.

@@ -62,7 +62,7 @@ def may_be_in_forward_ad() -> bool:
 
 
 def without_modes() -> AbstractContextManager[Any]:
-    """A context without the modes of torch_dispatch that the caller is in, fake tensors say.
+    """A context without the caller's torch_dispatch modes, such as fake tensors.
 
     Without the private function: these modes stay, and see what runs in the context.
     """

@@ -38,8 +38,8 @@ def sequence(
 ) -> tuple[Tensor, ...]:
     """Run a sequence through one direction of one layer: see `reference.Cell.sequence`.
 
-    Besides tokens ``[N, I]`` and states ``[B, .]`` it takes what nn.LSTM has for one layer and
-    direction, ``[T, B, I]`` and ``[1, B, .]``, and returns output and last states in that layout.
+    Tokens are ``[N, I]`` and states ``[B, .]``, or in nn.LSTM's layout for one layer and direction,
+    ``[T, B, I]`` and ``[1, B, .]``; then output and last states are returned in that layout, too.
     With `batch_first` the output of such input is ``[B, T, P]``. No result is a view. Cell states
     are ``[N, H]``, in the dtype that the kernel saves them in.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: No page is larger, in bytes.
 LARGEST_PAGE: Final = 5_000_000
-#: Rows of the batch that are shown if nobody chooses, if they fit.
+#: Rows of the batch that are shown by default, as far as they fit.
 _ROWS: Final = 8
 _BYTES_PER_NUMBER: Final = 16 / 3  # a float32 in base64
 _FRAME_HEIGHT: Final = 860
@@ -258,7 +258,7 @@ def _words(
     words = [[str(word) for word in row] for row in lists]
     for row, length, found in zip(rows, lengths, words, strict=True):
         if len(found) != length:
-            raise PageError(f"tokens of row {row} must be {length}, one a step: got {len(found)}")
+            raise PageError(f"tokens of row {row} must be {length}, one per step, got {len(found)}")
     return words
 
 

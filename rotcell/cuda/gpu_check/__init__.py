@@ -5,6 +5,6 @@
   graphs; what the self-check costs
 - `timings`: every path compared with torch's layers (cuDNN), and what the plan chose
 - `worker`: runs them one after the other, in a separate process that may crash or hang
-- `collect`: starts workers, again after a crash, and gathers what they say
-- `summary`: the same for people to read
+- `collect`: starts workers, restarts them after a crash, and gathers their results
+- `summary`: the results in readable form
 """

@@ -1,4 +1,4 @@
-"""Starts workers, gathers what they say, and continues after one that crashes or hangs."""
+"""Starts workers, gathers their results, and continues after one that crashes or hangs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-#: A check that takes longer hangs; so does a worker that takes longer to come to its first one.
+#: Time limits in seconds: per check, and for a worker to begin its first check.
 LONGEST_CHECK = 60.0
 START = 60.0
-#: Of what a crashed worker wrote to standard error.
+#: How much of a crashed worker's standard error is kept.
 KEPT_CHARACTERS = 4000
-#: To read it to its end, which does not come if a process that it started lives on.
+#: Time limit for reading it: a child process that is still alive keeps the pipe open.
 READING_ERRORS = 5.0
 
 Result = dict[str, Any]
@@ -52,7 +52,7 @@ class _Worker:
             process.stdin.write("\n".join(names))
             process.stdin.close()
         except BrokenPipeError:
-            pass  # it has ended, which is seen soon
+            pass  # the worker has ended; message() will notice
         return worker
 
     def _read_lines(self, stream: IO[str]) -> None:
@@ -86,8 +86,8 @@ def collect(
 ) -> dict[str, Result]:
     """The results of these checks by name, within about so many seconds.
 
-    A check during which the worker ends or says nothing has failed; the others are made all the
-    same. What there was no time for is missing.
+    A check fails if its worker ends or reports nothing; the remaining checks still run. Checks that
+    there was no time for are missing.
     """
     deadline = time.monotonic() + seconds
     results: dict[str, Result] = {}

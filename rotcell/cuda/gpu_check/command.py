@@ -52,7 +52,7 @@ class _Report:
         self.checks: dict[str, Result] = {}
 
     def to_json(self) -> dict[str, Any]:
-        measured = [c for c in self.checks.values() if "microseconds_a_step" in c]
+        measured = [c for c in self.checks.values() if "microseconds_per_step" in c]
         return {
             "kind": "rotcell --check-gpu",
             "format": FORMAT,
@@ -91,7 +91,7 @@ def check_gpu(output: Path, seconds: float, names: Sequence[str], command: Seque
         collect(names[:1], command, seconds, report.add)
         if report.checks.get("facts", {}).get("has_code") is False:
             print("No GPU was checked: rotcell's kernels were not built for this one; `python -m "
-                  "rotcell` says for which they were.", file=sys.stderr)  # fmt: skip
+                  "rotcell` lists the architectures.", file=sys.stderr)  # fmt: skip
             return CANNOT
         collect(names[1:], command, end - time.monotonic(), report.add)
     except KeyboardInterrupt:

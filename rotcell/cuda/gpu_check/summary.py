@@ -23,10 +23,10 @@ def verdict(result: Result) -> str:
         found += f", error {result['largest_error']:.2g} (of {result['tolerance']:.2g} allowed)"
     if result.get("same_bits_twice") is False:
         found += ", not the same bits twice"
-    if "microseconds_a_step" in result:
+    if "microseconds_per_step" in result:
         found = "; ".join(
             f"{pass_name} " + ", ".join(f"{name} {value:.2f}" for name, value in times.items())
-            for pass_name, times in result["microseconds_a_step"].items()
+            for pass_name, times in result["microseconds_per_step"].items()
         )
     return found
 
@@ -42,14 +42,14 @@ def _table(rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def choices_table(choices: Sequence[Result]) -> list[str]:
-    """Microseconds a step by path, with the plan's choice and the fastest."""
+    """Microseconds per step and path, with the plan's choice and the fastest."""
     if not choices:
         return ["  no timings"]
-    names = sorted({name for row in choices for name in row["microseconds_a_step"]} - {TORCH})
+    names = sorted({name for row in choices for name in row["microseconds_per_step"]} - {TORCH})
     header = ["cell", "type", "B", "T", "H", "pass", *names, "cuDNN", "chosen", "fastest", ""]
     rows = [header]
     for row in choices:
-        times = row["microseconds_a_step"]
+        times = row["microseconds_per_step"]
         slower = row["chosen_over_fastest"]
         remark = f"{slower:.2f} x the fastest" if slower and slower > GOOD_ENOUGH else ""
         rows.append([
@@ -78,6 +78,6 @@ def summary(report: Result) -> str:
         + (f", {missing} not made for lack of time" if missing else "")
     )
     lines += [f"  {name}: {verdict(result)}" for name, result in failed.items()]
-    lines += ["", "Microseconds a step, and what the plan chose", ""]
+    lines += ["", "Microseconds per step, and the plan's choice", ""]
     lines += choices_table(report["choices"])
     return "\n".join(lines)

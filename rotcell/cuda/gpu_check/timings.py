@@ -20,7 +20,7 @@ from rotcell.reference import CELLS
 
 from .machine import Gpu
 
-#: Batch, steps and hidden size, the most telling first; the input is as wide as the hidden size.
+#: Batch, steps and hidden size, most informative first; the input size is the hidden size.
 SIZES = (
     (32, 100, 50),
     (64, 100, 256),
@@ -50,7 +50,7 @@ MOST_SAMPLES = 30
 def interleaved(
     machine: Gpu, functions: Mapping[str, Callable[[], object]], seconds: float
 ) -> dict[str, float]:
-    """Seconds a call, the median of samples taken in turns."""
+    """Seconds per call: the median of samples taken in turns."""
     calls = {}
     for name, function in functions.items():
         machine.seconds(function, 1)
@@ -88,7 +88,7 @@ class Row:
         return found
 
     def measure(self, machine: Gpu, seconds: float) -> dict[str, Any]:
-        """Microseconds a step, forward (as in training) and backward, of all who can run it."""
+        """Microseconds per step of every path that runs the row: forward (training), backward."""
         size = (self.hidden, self.batch, self.steps, self.dtype, machine.properties())
         fitting = {
             pass_name: [p for p in PATHS if fits(p, self.cell, pass_name, *size)]
@@ -105,7 +105,7 @@ class Row:
         return {
             "ok": True,
             "row": asdict(self),
-            "microseconds_a_step": times,
+            "microseconds_per_step": times,
             "chosen": {p: chosen_path(self.cell, p, *size) for p in PASSES},
         }
 
@@ -152,13 +152,13 @@ def choices(measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """For each row and pass what the plan chose, and which of our paths was fastest."""
     found = []
     for result in measured:
-        for pass_name, times in result["microseconds_a_step"].items():
+        for pass_name, times in result["microseconds_per_step"].items():
             own = {path: value for path, value in times.items() if path != TORCH}
             chosen, fastest = result["chosen"][pass_name], min(own, key=lambda path: own[path])
             found.append({
                 **result["row"], "pass": pass_name, "chosen": chosen, "fastest": fastest,
                 "chosen_over_fastest": own[chosen] / own[fastest] if own[fastest] else None,
                 "fastest_over_torch": own[fastest] / times[TORCH] if times[TORCH] else None,
-                "microseconds_a_step": times,
+                "microseconds_per_step": times,
             })  # fmt: skip
     return found

@@ -37,7 +37,7 @@ def run(check: Check, machine: Gpu, seconds: float) -> dict[str, Any]:
 def work(
     machine: Gpu, checks: dict[str, Check], names: Sequence[str], seconds: float, lines: TextIO
 ) -> int:
-    """Make these checks and say in `lines` what they found; the exit status."""
+    """Run these checks and report the results in `lines`; returns the exit status."""
     for name in names:
         say({"start": name}, lines)
         result = run(checks[name], machine, seconds)
@@ -55,7 +55,7 @@ def work(
 def main(arguments: Sequence[str]) -> int:
     """``worker SECONDS_A_TIMING``, with the names of the checks in lines on standard input."""
     names = sys.stdin.read().splitlines()
-    # Whoever writes to standard output from here on does not disturb the lines of JSON.
+    # Redirect standard output, so that prints of other code do not mix with the lines of JSON.
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as lines:
         os.dup2(2, 1)
         return work(Gpu(), all_checks(), names, float(arguments[0]), lines)

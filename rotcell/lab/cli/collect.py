@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Collect and say how many there are; returns the exit status."""
+    """Collect the runs and print their number; returns the exit status."""
     if not is_lines(options.into):
         raise SettingsError(
             f"the file to collect into must end in .jsonl or .jsonl.gz, got {options.into}"

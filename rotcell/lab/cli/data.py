@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-# What else can be said of each thing to do.
+# The options that apply to each action.
 _FURTHER: Final = {
     "download": (),
     "generate": ("tasks", "questions", "seed"),

@@ -127,7 +127,7 @@ def _table(summaries: Mapping[str, Summary]) -> str:
 
 
 def _look(source: Source, models: Path, folder: Path) -> str:
-    """Write a page of a RotLSTM that reads a story of the last task; says where, or why not."""
+    """Write a page of a RotLSTM that reads a story of the last task; returns a message."""
     (path, *_) = [*sorted(models.glob(f"task{TASKS[-1]}-rotlstm-*.pt")), None]
     if path is None:
         return "No page of a story: its model was not kept (a demo of an earlier version?)"
@@ -142,7 +142,7 @@ def _look(source: Source, models: Path, folder: Path) -> str:
 
 
 def _plot(summary: Summary, folder: Path) -> str:
-    """Draw how the models learn; says where, or why not."""
+    """Draw how the models learn; returns a message."""
     try:
         picture = convergence(summary)
     except NotInstalledError as error:

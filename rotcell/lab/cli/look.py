@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the page and say where; returns the exit status."""
+    """Write the page and print its path; returns the exit status."""
     reader = Reader.load(options.checkpoint)
     task = reader.settings.task if options.task is None else options.task
     if options.question is None:

@@ -26,7 +26,7 @@ def tasks(text: str) -> tuple[int, ...]:
 
 
 def positive(text: str) -> int:
-    """A number of at least 1."""
+    """An integer of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return int(text)
@@ -44,7 +44,7 @@ def cells(text: str) -> tuple[str, ...]:
 
 
 def device(text: str) -> torch.device:
-    """A device that is there."""
+    """An available device."""
     try:
         found = torch.device(text)
     except RuntimeError:
@@ -104,14 +104,14 @@ def official_folder() -> Path:
 
 
 def say_data(names: Sequence[str], source: Source, trained_on: str | None = None) -> None:
-    """One line on what data is used, whether a model was trained on other, and whether there would
-    be better."""
-    said = f"data: {' and '.join(names) or 'none'}"
+    """Print one line: the data in use, whether the model was trained on other data, and whether the
+    official data is available."""
+    text = f"data: {' and '.join(names) or 'none'}"
     if trained_on is not None:
-        said += f"; the model was trained on other: {trained_on}"
+        text += f"; the model was trained on other data: {trained_on}"
     if source.train_path is None and downloaded() is not None:
-        said += " (the official files are at hand: --data official)"
-    print(said, file=sys.stderr, flush=True)
+        text += " (the official files are downloaded: use --data official)"
+    print(text, file=sys.stderr, flush=True)
 
 
 def training_data(model: DataName, used: TaskQuestions) -> str | None:

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the report and say where it is; returns the exit status."""
+    """Write the report and print its path; returns the exit status."""
     if options.study is not None:
         study = STUDIES[options.study]
         if options.out is None:

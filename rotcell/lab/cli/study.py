@@ -53,7 +53,7 @@ def data_path(text: str) -> tuple[str, Path]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the study, or say what it would take; the exit status is 1 when a run failed."""
+    """Run the study, or estimate its time; the exit status is 1 if a run failed."""
     study = STUDIES[options.experiment]
     data = dict(options.data)
     for task, path in data.items():

@@ -39,7 +39,7 @@ from rotcell.lab.tasks.babi.sweep.runner import Folder, pending, sweep
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `rotcell-lab sweep`: those of the study or the experiment that is named first."""
+    """Options of `rotcell-lab sweep`, for the study or experiment in the first argument."""
     parsers = parser.add_subparsers(dest="experiment", required=True, metavar="EXPERIMENT")
     for name, each in STUDIES.items():
         command = parsers.add_parser(name, help=each.about, description=each.about)
@@ -179,7 +179,7 @@ def _dry_run(
 
 
 def _had(result: Result | None, source: Source) -> bool:
-    """Whether a run was collected; SettingsError when that was on other data."""
+    """Whether a run was collected; SettingsError if it used other data."""
     if result is not None and result.data != source.load(result.settings.task).data:
         raise SettingsError(f"{result.settings.name} was collected on other data: {result.data}")
     return result is not None

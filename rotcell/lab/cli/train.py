@@ -36,7 +36,7 @@ from rotcell.lab.training.processes import own_device, torchrun_group
 
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `rotcell-lab train`: those of the task that is named first."""
+    """Options of `rotcell-lab train`, for the task in the first argument."""
     parsers = parser.add_subparsers(dest="trained_task", required=True, metavar="TASK")
     for name in tasks.names():
         task = tasks.find(name)

@@ -25,7 +25,7 @@ class Work(Protocol):
         """The result of a run, an error included; keeps the model at `model`, if given."""
 
     def lost(self, run: Any, error: str) -> Any:
-        """The result of a run that took its worker down with it."""
+        """The result of a run whose worker process died."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ Event = Advanced | Ended
 
 #: Computes runs and reports their progress, in any order. Runs are taken from the iterable one by
 #: one, when there is a worker for them: taking one is claiming it. An iterator may have no run now
-#: and one later, when another has ended. Closing the generator stops whatever is under way.
+#: and one later, when another has ended. Closing the generator stops the active runs.
 Engine = Callable[[Iterable[Any], Any], Generator[Event, None, None]]
 
-#: How often a run is started that takes its worker down with it.
+#: Attempts per run if its worker process dies.
 ATTEMPTS = 3

@@ -26,7 +26,7 @@ def local_engine(workers: int, threads: int = 1, models: Path | None = None) -> 
 
     def engine(runs: Iterable[Run], work: Work) -> Generator[Event, None, None]:
         coming = iter(runs)
-        again: deque[Run] = deque()  # whose worker died
+        again: deque[Run] = deque()  # runs whose worker died
         lost: dict[Run, int] = {}
         pool: list[_Worker] = []
         try:
@@ -68,7 +68,7 @@ def local_engine(workers: int, threads: int = 1, models: Path | None = None) -> 
 
 
 class _Worker:
-    """A process and the wire to it."""
+    """A process and the connection to it."""
 
     def __init__(self, work: Work, threads: int, models: Path | None) -> None:
         self.run: Run | None = None
@@ -95,7 +95,7 @@ class _Worker:
         return event
 
     def end(self) -> str:
-        """Wait for the process to end; how it did, in words."""
+        """Wait for the process to end; returns how it ended, in words."""
         self.connection.close()
         self._process.join()
         code = self._process.exitcode or 0
@@ -108,7 +108,7 @@ class _Worker:
 
 
 def _serve(connection: Connection, work: Work, threads: int, models: Path | None) -> None:
-    """The life of a worker process: run what comes, until the wire is cut."""
+    """The main loop of a worker process: compute runs until the connection closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
     keep_freed_memory()
     threading.Thread(target=_die_with_parent, daemon=True).start()

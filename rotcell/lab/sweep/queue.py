@@ -49,7 +49,7 @@ class LabWork:
         return Outcome(run, record)
 
     def lost(self, run: Run, error: str) -> Outcome:
-        """A run that took its worker down with it."""
+        """A run whose worker process died."""
         return Outcome(run, None, error)
 
 
@@ -122,7 +122,7 @@ def run_study(
     with Claims(out / ".claims") as claims:
         queue = Queue(study, out, work.data, claims)
         for block in queue.left_out:
-            say(f"left out, there is no data for it (--data {block.task}=PATH): {block.about}")
+            say(f"skipped for lack of data (--data {block.task}=PATH): {block.about}")
         for event in engine(queue, work):
             if isinstance(event, Ended):
                 outcome: Outcome = event.result

@@ -30,7 +30,7 @@ _COLUMNS: Final = ("number", "story", "question", "expected", "given", "probabil
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model said to one question."""
+    """A model's answer to one question."""
 
     question: Question
     given: str
@@ -43,7 +43,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model said to many."""
+    """A model's answers to many questions."""
 
     answers: tuple[Answer, ...]
     unknown: tuple[str, ...]  # words that the model has never met and that were left out
@@ -53,15 +53,15 @@ class Evaluation:
         return sum(answer.right for answer in self.answers) / len(self.answers)
 
     def csv(self) -> bytes:
-        """A row a question."""
+        """One row per question."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(_COLUMNS)
         for number, answer in enumerate(self.answers, start=1):
             asked = answer.question
-            told = [" ".join(words) for words in (asked.story_tokens, asked.question)]
+            texts = [" ".join(words) for words in (asked.story_tokens, asked.question)]
             chance = f"{answer.probability:.6f}"
-            writer.writerow([number, *told, asked.answer, answer.given, chance, int(answer.right)])
+            writer.writerow([number, *texts, asked.answer, answer.given, chance, int(answer.right)])
         return out.getvalue().encode()
 
 
@@ -122,7 +122,7 @@ class Answerer:
     @torch.no_grad()
     def _scores(self, asked: Sequence[tuple[Sequence[str], Sequence[str]]]) -> Tensor:
         """The scores of stories and questions, padded as they were in training."""
-        story, story_lengths = self._padded([told for told, _ in asked], self._lengths[0])
+        story, story_lengths = self._padded([words for words, _ in asked], self._lengths[0])
         question, question_lengths = self._padded([words for _, words in asked], self._lengths[1])
         unused = torch.zeros(len(asked), dtype=torch.int64)
         scores: Tensor = self._model(
@@ -142,7 +142,7 @@ class Answerer:
 
 
 def converse(answerer: Answerer, lines: Iterable[str]) -> Iterator[str]:
-    """What the model says to the lines a person types."""
+    """The model's replies to the lines a person types."""
     story: list[str] = []
     for line in lines:
         words = tokenize(line)
@@ -155,7 +155,7 @@ def converse(answerer: Answerer, lines: Iterable[str]) -> Iterator[str]:
         elif words[-1] != "?":
             story.extend(words)
         elif not story:
-            yield "  tell me something first"
+            yield "  enter a statement first"
         else:
             try:
                 found = answerer.answers(story, words)

@@ -148,7 +148,7 @@ def make_plan(
     data: Sequence[str] = (),
     **common: Any,
 ) -> Plan:
-    """All runs, seed by seed, so that a sweep cut short has seen every task alike."""
+    """All runs, seed by seed, so that an interrupted sweep has covered every task equally."""
     common |= {
         "gates": gates or experiment.gates,
         "angle": angle or experiment.angle,

@@ -49,7 +49,7 @@ class History:
         return Outcome(epoch, self.validation[epoch - 1], self.test[epoch])
 
     def csv(self) -> bytes:
-        """A row an epoch."""
+        """One row per epoch."""
         rows = ["epoch,loss,train,validation,test"]
         for number, row in enumerate(zip(self.loss, self.train, self.validation, strict=True), 1):
             numbers = (*row, self.test.get(number, ""))

@@ -87,10 +87,10 @@ class QuestionAnswerer(nn.Module):
 
     def forward(self, batch: Examples, share: Share | None = None) -> Tensor:
         """Scores [N, words]; softmax makes probabilities of them."""
-        asked = batch.question_lengths if self.packed else None
-        told = batch.story_lengths if self.packed else None
-        q = self.ask(batch.question, asked, share)
-        return self.answer(self.read(batch.story.t(), q, None, told, share), share)
+        question_lengths = batch.question_lengths if self.packed else None
+        story_lengths = batch.story_lengths if self.packed else None
+        q = self.ask(batch.question, question_lengths, share)
+        return self.answer(self.read(batch.story.t(), q, None, story_lengths, share), share)
 
     def ask(
         self, question: Tensor, lengths: Tensor | None = None, share: Share | None = None
@@ -108,11 +108,11 @@ class QuestionAnswerer(nn.Module):
         share: Share | None = None,
     ) -> State:
         """The state after words [T, N] that are read with the questions in mind."""
-        told = self.dropout(self.story_embedding(story), share)
+        words = self.dropout(self.story_embedding(story), share)
         if self._takes_context:
-            return _run(self.story_rnn, told, before, lengths, context=q.to(told.dtype))
-        told = torch.cat([told, q.to(told.dtype).expand(told.shape[0], *q.shape)], dim=-1)
-        return _run(self.story_rnn, told, before, lengths)
+            return _run(self.story_rnn, words, before, lengths, context=q.to(words.dtype))
+        words = torch.cat([words, q.to(words.dtype).expand(words.shape[0], *q.shape)], dim=-1)
+        return _run(self.story_rnn, words, before, lengths)
 
     def answer(self, after: State, share: Share | None = None) -> Tensor:
         """Scores [N, words], from the state after the story."""

@@ -99,7 +99,7 @@ class RunSettings:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """Where a run stands among others: all tasks with one seed, then with the next."""
+        """The sort key of runs: all tasks with one seed, then with the next."""
         return (self.seed, self.task, self.state_size, self.cell, self.name)
 
     def difference(self, other: RunSettings) -> str:

@@ -23,7 +23,7 @@ class Babi:
     needs_data = True
 
     def settings(self, plain: Mapping[str, Any]) -> RunSettings:
-        """A run; what is not said is the paper's."""
+        """The settings of a run; missing ones are the paper's."""
         return RunSettings.from_plain(plain)
 
     def run(

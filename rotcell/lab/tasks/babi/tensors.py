@@ -13,7 +13,7 @@ from rotcell.lab.errors import DataError
 from rotcell.lab.tasks.babi.data.reader import Question
 from rotcell.lab.tasks.babi.data.source import TaskQuestions
 
-PADDING: Final = 0  # a word of its own: it has a trainable embedding
+PADDING: Final = 0  # a separate word with a trainable embedding
 VALIDATION_SHARE: Final = 0.05
 
 Side = Literal["front", "behind"]

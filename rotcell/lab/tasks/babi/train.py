@@ -188,7 +188,7 @@ class Trainer:
         )
 
     def restore(self, saved: Checkpoint, data: DataName, path: Path) -> None:
-        """Go on from `saved`, which must be of the same run on the same data."""
+        """Continue from `saved`, which must belong to the same run on the same data."""
         difference = saved.settings.difference(self.settings)
         if difference:
             raise CheckpointError(f"{path} is of another run: {difference}")

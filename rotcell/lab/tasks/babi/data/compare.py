@@ -34,17 +34,17 @@ class Profile:
     @classmethod
     def of(cls, stories: Sequence[Story]) -> Profile:
         """Count stories of one task."""
-        told = [line.text for story in stories for line in story.statements]
+        statements = [line.text for story in stories for line in story.statements]
         queries = [line for story in stories for line in story.queries]
         asked = [query.text for query in queries]
-        words = {word for text in {*told, *asked} for word in tokenize(text)}
+        words = {word for text in {*statements, *asked} for word in tokenize(text)}
         return cls(
             vocabulary=frozenset(words.union(query.answer for query in queries)),
             story_tokens=tuple(sorted(length for story in stories for length in _lengths(story))),
             statements=tuple(sorted(gap for story in stories for gap in _gaps(story))),
             questions_per_story=Counter(len(story.queries) for story in stories),
             answers=Counter(query.answer for query in queries),
-            statement_forms=Counter(map(_form, told)),
+            statement_forms=Counter(map(_form, statements)),
             question_forms=Counter(map(_form, asked)),
             supports=Counter(len(query.support) for query in queries),
         )
@@ -108,7 +108,7 @@ def quantile(sorted_values: Sequence[int], share: float) -> int:
 
 
 def distance(one: Counter[Item], other: Counter[Item]) -> float:
-    """Total variation distance of two distributions: 0 is alike, 1 has nothing in common."""
+    """Total variation distance of two distributions: 0 if equal, 1 if disjoint."""
     totals = sum(one.values()), sum(other.values())
     keys = {*one, *other}
     return sum(abs(one[key] / totals[0] - other[key] / totals[1]) for key in keys) / 2
@@ -181,7 +181,7 @@ _COLUMNS: dict[str, Callable[[Profile, Profile], str]] = {
 def _markdown(pairs: Iterable[_Pair]) -> str:
     lines = [
         "Real / generated. Words include answers; `apart` is the total variation distance of two",
-        "distributions (0 alike, 1 nothing in common).",
+        "distributions (0 equal, 1 disjoint).",
         "",
         f"| task | {' | '.join(name.strip() for name in _COLUMNS)} |",
         f"|---|{'---|' * len(_COLUMNS)}",

@@ -49,13 +49,15 @@ def tokenize(text: str) -> tuple[str, ...]:
 
 def story_questions(story: Story) -> list[Question]:
     """The questions of a story, each with the statements before it and no earlier question."""
-    told: list[tuple[str, ...]] = []
+    statements: list[tuple[str, ...]] = []
     found: list[Question] = []
     for line in story.lines:
         if isinstance(line, Statement):
-            told.append(tokenize(line.text))
+            statements.append(tokenize(line.text))
         else:
-            found.append(Question(tuple(told), tokenize(line.text), line.answer, line.support))
+            found.append(
+                Question(tuple(statements), tokenize(line.text), line.answer, line.support)
+            )
     return found
 
 

@@ -29,7 +29,7 @@ class MalformedLineError(DataError):
 
 @dataclass(frozen=True)
 class Statement:
-    """A sentence that tells something."""
+    """A sentence that states a fact."""
 
     text: str
 
@@ -81,7 +81,7 @@ class _StoryParser:
         return bool(self.lines) and isinstance(self.lines[-1], Statement)
 
     def add(self, text: str) -> None:
-        """Add what follows the id; ValueError says what is wrong with it."""
+        """Add the rest of a line after its id; ValueError if it is malformed."""
         fields = text.split("\t")
         content = fields[0].strip()
         if not content:

@@ -1,1 +1,1 @@
-"""What the result files say: statistics, tables, figures and pages."""
+"""Statistics, tables, figures and pages of the result files."""

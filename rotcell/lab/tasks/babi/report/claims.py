@@ -1,6 +1,6 @@
 """Every claim of the paper's results, with what our runs show and a verdict.
 
-`judge` turns a 95 % interval into a verdict. Each claim is judged by itself: intervals are not
+`judge` turns a 95 % interval into a verdict. Each claim is judged separately: intervals are not
 corrected for the number of claims. Without three runs of each cell on each task that it is about,
 a claim is undecided.
 """
@@ -78,7 +78,7 @@ Summaries = Mapping[str, Summary]
 class Claim:
     """A sentence of the paper, its number there, and how to judge it from an experiment."""
 
-    said: str
+    statement: str
     paper: str
     judge: Callable[[Summary], Finding]
     on: str = "lstm"  # the experiment; a claim about "lstm" is also judged with sigmoid gates
@@ -127,7 +127,7 @@ def _judged(summary: Summary, tasks: Iterable[int], finding: Finding) -> Finding
 
 
 def _nothing(summary: Summary, tasks: Iterable[int]) -> Finding:
-    """What to say where there are too few runs to compare any."""
+    """The finding if there are too few runs to compare."""
     there = any(summary.of(task, cell) for task in tasks for cell in summary.cells)
     return Finding(TOO_FEW, UNDECIDED) if there else NOTHING_YET
 
@@ -153,12 +153,12 @@ def each_task(
         if not there:
             return _nothing(summary, tasks)
         several = len(tasks) > 1
-        said = "; ".join(
+        measured = "; ".join(
             f"task {task}: {finding.measured}" if several else finding.measured
             for task, finding in there.items()
         )
         verdict = by_task({task: finding.verdict for task, finding in there.items()})
-        return _judged(summary, tasks, Finding(said, verdict))
+        return _judged(summary, tasks, Finding(measured, verdict))
 
     return judge_all
 
@@ -197,9 +197,9 @@ def better_overall(amount: float | None = None) -> Callable[[Summary], Finding]:
         found = _overall(summary)
         if found is None:
             return _nothing(summary, summary.tasks)
-        difference, said = found
+        difference, measured = found
         verdict = judge(difference.low, difference.high, amount)
-        return _judged(summary, summary.experiment.tasks, Finding(said, verdict))
+        return _judged(summary, summary.experiment.tasks, Finding(measured, verdict))
 
     return judge_mean
 
@@ -227,8 +227,10 @@ def better_on_most(summary: Summary) -> Finding:
     higher, lower = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
     p = sign_test(higher, lower)
     verdict = UNDECIDED if p >= SIGNIFICANT else REPRODUCED if higher > lower else NOT
-    said = f"higher on {higher}, lower on {lower} of {len(tasks)} tasks, sign test {p_statement(p)}"
-    return _judged(summary, summary.experiment.tasks, Finding(said, verdict))
+    measured = (
+        f"higher on {higher}, lower on {lower} of {len(tasks)} tasks, sign test {p_statement(p)}"
+    )
+    return _judged(summary, summary.experiment.tasks, Finding(measured, verdict))
 
 
 def sooner(tasks: Sequence[int], by: float) -> Callable[[Summary], Finding]:
@@ -246,11 +248,11 @@ def sooner(tasks: Sequence[int], by: float) -> Callable[[Summary], Finding]:
             verdict = NOT
         else:
             verdict = REPRODUCED if medians[1] - medians[0] >= by else SMALLER
-        said = (
+        measured = (
             f"epochs {epochs_text(medians[0])} and {epochs_text(medians[1])}, "
             f"rank test {p_statement(p)}, {_n(len(ours), len(theirs))}"
         )
-        return Finding(said, verdict)
+        return Finding(measured, verdict)
 
     return each_task(tasks, find)
 
@@ -274,7 +276,7 @@ def top_at(
     """The rotating cell, and the plain one if given, reach the top within a range of epochs."""
 
     def find(summary: Summary, task: int, cell: str, plain: str) -> Finding | None:
-        said, verdicts, counts = [], [], []
+        measured, verdicts, counts = [], [], []
         for each, limits in ((cell, ours), (plain, theirs)):
             epochs = epochs_to_top(summary, task, each)
             if not epochs:
@@ -282,10 +284,10 @@ def top_at(
             counts.append(len(epochs))
             low, high = median_interval(epochs)
             median = statistics.median_high(epochs)
-            said.append(f"{epochs_text(median)} [{epochs_text(low)}, {epochs_text(high)}]")
+            measured.append(f"{epochs_text(median)} [{epochs_text(low)}, {epochs_text(high)}]")
             verdicts += [judge_within(low, high, *limits)] if limits else []
         both = NOT if NOT in verdicts else UNDECIDED if UNDECIDED in verdicts else REPRODUCED
-        return Finding(f"epochs {' and '.join(said)}, {_n(*counts)}", both)
+        return Finding(f"epochs {' and '.join(measured)}, {_n(*counts)}", both)
 
     return each_task([task], find)
 
@@ -302,8 +304,8 @@ def steadier(task: int) -> Callable[[Summary], Finding]:
         if found is None:
             return None
         deviations = " and ".join(f"{statistics.stdev(each):.1f}" for each in values)
-        said = f"standard deviations {deviations}; deviation from the median less by "
-        return Finding(f"{said}{found.measured}", found.verdict)
+        measured = f"standard deviations {deviations}; deviation from the median less by "
+        return Finding(f"{measured}{found.measured}", found.verdict)
 
     return each_task([task], find)
 
@@ -316,7 +318,7 @@ def smaller(
 
     def judge_sizes(summary: Summary) -> Finding:
         plain, cell = _pair(summary)
-        said, verdicts = [], {}
+        measured, verdicts = [], {}
         sizes = summary.experiment.sizes
         for task in tasks:
             counts = [len(summary.of(task, each, size)) for each in (cell, plain) for size in sizes]
@@ -324,7 +326,7 @@ def smaller(
                 continue
             found = [sufficient_size(summary, task, each) for each in (cell, plain)]
             texts = ["none" if size is None else str(size) for size in found]
-            said.append(f"task {task}: {texts[0]} and {texts[1]}, {_n(*sorted(set(counts)))}")
+            measured.append(f"task {task}: {texts[0]} and {texts[1]}, {_n(*sorted(set(counts)))}")
             if min(counts) < FEWEST or found == [None, None]:
                 verdicts[task] = UNDECIDED
             elif found[0] is None:
@@ -338,7 +340,7 @@ def smaller(
                     verdicts[task] = SMALLER
                 else:
                     verdicts[task] = REPRODUCED if ratio <= most else LARGER
-        return Finding("; ".join(said), by_task(verdicts)) if said else NOTHING_YET
+        return Finding("; ".join(measured), by_task(verdicts)) if measured else NOTHING_YET
 
     return judge_sizes
 
@@ -379,8 +381,8 @@ def poor(tasks: Sequence[int]) -> Callable[[Summary], Finding]:
         if found is None:
             return None
         low, high = mean_interval(found)
-        said = f"{found.mean:.1f} [{low:.1f}, {high:.1f}], {_n(len(values))}"
-        return Finding(said, judge_within(low, high, -math.inf, POOR))
+        measured = f"{found.mean:.1f} [{low:.1f}, {high:.1f}], {_n(len(values))}"
+        return Finding(measured, judge_within(low, high, -math.inf, POOR))
 
     return each_task(tasks, find)
 
@@ -394,9 +396,9 @@ def not_better(summary: Summary) -> Finding:
     found = _overall(summary)
     if found is None:
         return _nothing(summary, summary.tasks)
-    difference, said = found
+    difference, measured = found
     verdict = NOT if difference.low > 0 else REPRODUCED if difference.high < SAME else UNDECIDED
-    return _judged(summary, summary.experiment.tasks, Finding(said, verdict))
+    return _judged(summary, summary.experiment.tasks, Finding(measured, verdict))
 
 
 def slower(summary: Summary) -> Finding:
@@ -411,11 +413,11 @@ def slower(summary: Summary) -> Finding:
     if ratios is None:
         return _nothing(summary, summary.tasks)
     low, high = mean_interval(ratios)
-    said = (
+    measured = (
         f"{math.exp(ratios.mean):.2f} times [{math.exp(low):.2f}, {math.exp(high):.2f}], "
         f"{len(tasks)} tasks, on shared machines"
     )
-    return _judged(summary, tasks, Finding(said, judge(low, high)))
+    return _judged(summary, tasks, Finding(measured, judge(low, high)))
 
 
 CLAIMS: Final = (
@@ -505,19 +507,19 @@ def gru_beats_both(summaries: Summaries) -> Finding:
     if averaged_tasks(lstm) != averaged_tasks(gru) or not lstm.results:
         return _nothing(gru, gru.tasks)
     ours = means_by_seed(gru, "gru")
-    said, verdicts = [], []
+    measured, verdicts = [], []
     for cell in ("lstm", "rotlstm"):
         theirs = means_by_seed(lstm, cell)
         seeds = sorted(ours.keys() & theirs.keys())
         found = compare_pairs([ours[s] for s in seeds], [theirs[s] for s in seeds])
         if found is None:
             return Finding(TOO_FEW, UNDECIDED)
-        said.append(f"{found.text} above {CELLS[cell].title}, {_n(len(seeds))} seeds")
+        measured.append(f"{found.text} above {CELLS[cell].title}, {_n(len(seeds))} seeds")
         verdicts.append(judge(found.low, found.high))
     every = gru.experiment.tasks
     # A claim about both: the weaker of the two verdicts.
     verdict = NOT if NOT in verdicts else UNDECIDED if UNDECIDED in verdicts else REPRODUCED
-    finding = Finding("; ".join(said), verdict)
+    finding = Finding("; ".join(measured), verdict)
     return _judged(lstm, every, _judged(gru, every, finding))
 
 
@@ -525,7 +527,7 @@ def claims_table(summaries: Summaries) -> Table:
     """A row per claim: what we measured with hard gates, and with sigmoid ones."""
     rows = []
     for claim in CLAIMS:
-        row = [Entry(claim.said), Entry(claim.paper)]
+        row = [Entry(claim.statement), Entry(claim.paper)]
         row += _entries(_find(claim, summaries.get(claim.on)))
         if claim.on == "lstm":
             row += _entries(_find(claim, summaries.get("lstm-sigmoid")))
@@ -554,12 +556,12 @@ def _find(claim: Claim, summary: Summary | None) -> Finding:
 
 def does_rotation_help(summaries: Summaries) -> list[str]:
     """The question behind the paper, answered in sentences, for each gate function."""
-    said = []
+    sentences = []
     printed = signed(printed_mean("rotlstm") - printed_mean("lstm"))
     for name, gates in (("lstm", "hard gates"), ("lstm-sigmoid", "sigmoid gates")):
         summary = summaries.get(name)
         if summary is None or not summary.pairs or _overall(summary) is None:
-            said.append(f"With {gates}, there are not enough runs yet to say.")
+            sentences.append(f"With {gates}, there are not enough runs yet to say.")
             continue
         finding = better_overall()(summary)
         answer = {
@@ -567,8 +569,8 @@ def does_rotation_help(summaries: Summaries) -> list[str]:
             NOT: "rotation does not help an LSTM",
             UNDECIDED: "it is undecided whether rotation helps an LSTM",
         }[finding.verdict]
-        said.append(
+        sentences.append(
             f"With {gates}, {answer}: RotLSTM - LSTM in the mean over tasks is {finding.measured} "
             f"(paper {printed})."
         )
-    return said
+    return sentences

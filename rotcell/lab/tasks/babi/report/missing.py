@@ -17,11 +17,11 @@ def what_is_missing(summary: Summary) -> str:
         counts = Counter(run.task for run in missing if run.cell == cell)
         if counts:
             cells.append(f"{CELLS[cell].title}: {_tasks_by_count(counts)}")
-    said = f"Missing: {_runs(len(missing))}. {'; '.join(cells)}."
+    text = f"Missing: {_runs(len(missing))}. {'; '.join(cells)}."
     unseen = {run.task for run in summary.planned} - set(summary.tasks)
     if unseen and summary.tasks:
-        said += f" Not in the table and the figure: {_tasks(unseen)}, without any result."
-    return said
+        text += f" Not in the table and the figure: {_tasks(unseen)}, without any result."
+    return text
 
 
 def _tasks_by_count(counts: Counter[int]) -> str:

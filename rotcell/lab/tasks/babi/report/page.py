@@ -262,7 +262,9 @@ def _state(summary: Summary) -> list[str]:
     done = summary.results
     took = duration(sum(result.seconds for result in done))
     computed = f" ({took} by the clock, added up)" if done else ""
-    said = [f"{len(done)} of {len(summary.planned)} runs are done{computed}; data: {summary.data}."]
+    sentences = [
+        f"{len(done)} of {len(summary.planned)} runs are done{computed}; data: {summary.data}."
+    ]
     run = summary.planned[0]
     usual = RunSettings(
         run.task,
@@ -274,31 +276,31 @@ def _state(summary: Summary) -> list[str]:
         angle=summary.experiment.angle,
     )
     if run != usual:
-        said.append(f"Not the paper's protocol: {run.difference(usual)}.")
+        sentences.append(f"Not the paper's protocol: {run.difference(usual)}.")
     if done:
-        said.append(_computed_with(summary))
-        said.append(_ties(done))
+        sentences.append(_computed_with(summary))
+        sentences.append(_ties(done))
     if summary.missing:
-        said.append(what_is_missing(summary))
+        sentences.append(what_is_missing(summary))
     for result in summary.failed:
-        said.append(f"Failed: {result.settings.name}: {_last_line(result.error)}")
-    said += [f"Damaged: {problem}" for problem in summary.damaged]
-    return said
+        sentences.append(f"Failed: {result.settings.name}: {_last_line(result.error)}")
+    sentences += [f"Damaged: {problem}" for problem in summary.damaged]
+    return sentences
 
 
 def _computed_with(summary: Summary) -> str:
     """What the runs were computed with, and where they differ in it."""
     differing = summary.environments
-    alike = ", ".join(
+    common = ", ".join(
         f"{name.replace('_', ' ')} {_short(name, value)}"
         for name, value in summary.results[0].environment.items()
         if name not in differing
     )
-    said = f"Computed with {alike}." if alike else ""
+    text = f"Computed with {common}." if common else ""
     for name, counts in differing.items():
         parts = ", ".join(f"{_short(name, value)} ({n} runs)" for value, n in counts.items())
-        said += f" The runs differ in {name.replace('_', ' ')}: {parts}."
-    return said.strip()
+        text += f" The runs differ in {name.replace('_', ' ')}: {parts}."
+    return text.strip()
 
 
 def _short(name: str, value: object) -> str:

@@ -375,7 +375,7 @@ def sizes_table(summary: Summary) -> Table:
 
 
 def latex(summary: Summary) -> str:
-    """The comparison as the paper sets it: tasks from left to right, ten a block."""
+    """The comparison as the paper prints it: tasks from left to right, ten per block."""
     tasks = summary.tasks
     blocks = [tasks[k : k + _LATEX_BLOCK] for k in range(0, len(tasks), _LATEX_BLOCK)]
     width = max((len(block) for block in blocks), default=0)

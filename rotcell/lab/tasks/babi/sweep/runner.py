@@ -1,4 +1,4 @@
-"""Runs an experiment: one result file a run, and none of them twice."""
+"""Runs an experiment: one result file per run, each computed once."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def sweep(
 
 
 class _Sweep:
-    """A sweep under way."""
+    """The state of a running sweep."""
 
     def __init__(
         self,
