@@ -140,7 +140,7 @@ LayerSizes check_layer(const CellDescription& cell, const LayerArguments& a, con
   kind.check_tensor("w_ih", a.w_ih, {sizes.input_rows, sizes.inputs});
   kind.check_tensor("w_hh", a.w_hh, {sizes.recurrent_rows(), sizes.outputs});
   kind.check_tensor("w_hr", a.w_hr, {sizes.outputs, sizes.hidden});
-  const ChangeTensors& hooks = a.hooks;
+  const HookTensors& hooks = a.hooks;
   kind.check_reset_mask("resets", hooks.resets, sizes.tokens);
   kind.check_tensor("recurrent_dropout", hooks.recurrent_dropout, {sizes.batch, sizes.outputs});
   kind.check_zoneout_keep("zoneout_h", hooks.zoneout_h, sizes.tokens, sizes.hidden);

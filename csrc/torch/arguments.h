@@ -9,8 +9,8 @@
 
 namespace rotcell::ops {
 
-// What happens to the state between steps (cells/state_hooks.h); what is undefined does not.
-struct ChangeTensors {
+// State hooks (cells/state_hooks.h); an undefined tensor is an absent hook.
+struct HookTensors {
   Tensor resets;             // bool [N]: a new sequence begins at this token
   Tensor recurrent_dropout;  // [B, P]: factors of what the matmuls see of the old output
   Tensor zoneout_h;          // [N, P] or [1, P]: the share of h that stays; no projection
@@ -36,14 +36,14 @@ struct LayerArguments {
   Tensor batch_sizes;  // as in PackedSequence; without it every step has B rows
   bool reverse;
   int64_t gate_activation, angle_activation;
-  ChangeTensors hooks;
+  HookTensors hooks;
 };
 
 struct ForwardArguments : LayerArguments {
   Tensor b_ih, b_hh;          // [R_x], [R_h]
   Tensor row_bias;            // [B, G], instead of these: each row of the batch has its own
   bool save;                  // what backward needs
-  bool return_cells = false;  // a result of its own, also without backward
+  bool return_cells = false;  // as a separate result, also without backward
 };
 
 // `gates` and `cells` are what backward needs; empty unless they were asked for.

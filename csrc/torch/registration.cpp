@@ -64,9 +64,9 @@ class StackWriter {
   StableIValue* next_;
 };
 
-// What stands before the features of tokens [T, B, .], or of the states [1, B, .] of one layer and
-// direction. The ops take such tensors, too, as nn.LSTM has them, and give back what is laid out
-// alike; all else knows matrices.
+// The leading dimensions of tokens [T, B, .], or of the states [1, B, .] of one layer and
+// direction. The ops also take tensors in this layout, that of nn.LSTM, and return results in it.
+// All other code uses matrices.
 struct Lead {
   bool given = false;
   int64_t outer = 0, inner = 0;
@@ -79,7 +79,7 @@ struct Lead {
   }
 };
 
-// Makes the tensor a matrix, if it has a lead.
+// Makes a tensor with leading dimensions a matrix.
 Lead take_lead(Tensor& tensor) {
   if (!tensor || tensor.dim() != 3) return {};
   const Lead lead{.given = true, .outer = tensor.size(0), .inner = tensor.size(1)};
@@ -102,14 +102,14 @@ struct Leads {
   }
 };
 
-Items& add_changes(Items& inputs, const CellDescription& cell) {
+Items& add_hooks(Items& inputs, const CellDescription& cell) {
   return inputs.add("Tensor? resets")
       .add("Tensor? recurrent_dropout")
       .add("Tensor? zoneout_h")
       .add("Tensor? zoneout_c", cell.has_cell_state);
 }
 
-void read_changes(StackReader& read, const CellDescription& cell, ChangeTensors& hooks) {
+void read_hooks(StackReader& read, const CellDescription& cell, HookTensors& hooks) {
   hooks.resets = read.optional_tensor();
   hooks.recurrent_dropout = read.optional_tensor();
   hooks.zoneout_h = read.optional_tensor();
@@ -154,7 +154,7 @@ std::string forward_schema(const CellDescription& cell, Overload overload) {
       .add("int angle_activation")
       .add("bool save");
   if (overload == Overload::kExtended) {
-    add_changes(inputs, cell).add("bool return_cells", cell.has_cell_state);
+    add_hooks(inputs, cell).add("bool return_cells", cell.has_cell_state);
   }
   inputs.add("Tensor row_bias", overload == Overload::kRowBias);
   outputs.add("Tensor out")
@@ -186,7 +186,7 @@ std::string backward_schema(const CellDescription& cell, Overload overload) {
       .add("bool needs_grad_x")
       .add("bool needs_grad_weights");
   if (overload == Overload::kExtended) {
-    add_changes(inputs, cell).add("Tensor? grad_cells", cell.has_cell_state);
+    add_hooks(inputs, cell).add("Tensor? grad_cells", cell.has_cell_state);
   }
   outputs.add("Tensor x")
       .add("Tensor h0")
@@ -218,7 +218,7 @@ void run_forward(CellIndex index, Overload overload, ForwardOp op, StableIValue*
   a.angle_activation = read.integer();
   a.save = read.boolean();
   if (overload == Overload::kExtended) {
-    read_changes(read, cell, a.hooks);
+    read_hooks(read, cell, a.hooks);
     a.return_cells = cell.has_cell_state && read.boolean();
   }
   a.row_bias = read.tensor_if(overload == Overload::kRowBias);
@@ -263,7 +263,7 @@ void run_backward(CellIndex index, Overload overload, BackwardOp op, StableIValu
   a.needs_grad_x = read.boolean();
   a.needs_grad_weights = read.boolean();
   if (overload == Overload::kExtended) {
-    read_changes(read, cell, a.hooks);
+    read_hooks(read, cell, a.hooks);
     a.grad_cells = read.optional_tensor_if(cell.has_cell_state);
   }
   a.has_row_bias = overload == Overload::kRowBias;

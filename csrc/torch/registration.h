@@ -1,5 +1,5 @@
 // How torch learns of the ops: schemas made from the descriptions of the cells, and the functions
-// that stand between torch's stack of arguments and ours.
+// that convert torch's stack of arguments.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 namespace rotcell::ops {
 
 // Every op has overloads. torch handles each argument of a call, used or not, so those that few
-// calls use would cost the others a fifteenth of a small call.
+// calls use would cost all other calls a fifteenth of a small call.
 enum class Overload {
   kPlain,     // NAME.default
   kExtended,  // NAME.extended: also state hooks, and the cell states of every step
-  kRowBias,   // NAME.row_bias: each row of the batch has a bias of its own; on the CPU only
+  kRowBias,   // NAME.row_bias: one bias per row of the batch; on the CPU only
 };
 
 std::string forward_schema(const CellDescription& cell, Overload overload);

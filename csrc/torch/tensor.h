@@ -1,5 +1,5 @@
-// A tensor of torch, over the C functions ("shims") of LibTorch's stable ABI, and errors in our own
-// words. docs/internals/stable-abi.md says which shim stands for what.
+// A tensor of torch, over the C functions ("shims") of LibTorch's stable ABI, and errors with our
+// own messages. docs/internals/stable-abi.md describes the shims.
 //
 // No wrapper of torch's own (torch::stable::Tensor and its ops) is used: they cost a third of a
 // small call. A matrix takes no memory here, and asking for a size is a function call.
@@ -54,7 +54,7 @@ inline void check_shim(AOTITorchError code, const char* shim) {
 // Calls a shim and throws if it fails.
 #define ROTCELL_SHIM(name, ...) ::rotcell::ops::check_shim(name(__VA_ARGS__), #name)
 
-// ---- Number types and devices, as torch numbers them ----
+// ---- Dtypes and devices, as torch numbers them ----
 
 using DType = int32_t;
 
@@ -222,7 +222,7 @@ class Tensor {
   // already, otherwise a copy. Undefined if this is.
   Tensor as_contiguous(DType dtype) const;
   Tensor as_contiguous() const { return as_contiguous(dtype()); }
-  // A contiguous tensor of its own.
+  // A contiguous copy.
   Tensor copied() const { return copied(dtype()); }
   Tensor copied(DType dtype) const;
 

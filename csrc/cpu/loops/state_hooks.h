@@ -23,8 +23,8 @@ class HookedStep {
         units_(units),
         // With a projection all units are one thread's, and so are all outputs.
         columns_(call.projection == Projection::kPresent ? UnitRange{0, call.outputs} : units),
-        begins_anew_(hooks.what.resets ? beginnings(hooks.reset_mask, call.steps, step.step)
-                                       : kNoBeginnings) {}
+        starts_sequence_(hooks.what.resets ? beginnings(hooks.reset_mask, call.steps, step.step)
+                                           : kNoBeginnings) {}
 
   // The state that the step starts from. h_before(row) [P] is the one that was left, seen [B, P]
   // becomes what the matmuls see of it.
@@ -85,8 +85,8 @@ class HookedStep {
   ROTCELL_COLD void leave_h(T* grad_h, bool reads_output) const {
     for (int64_t row = step_.begin; row < step_.end; ++row) {
       T *grad = grad_h + row * width_, *grad_masked_h = p_.grad_masked_h + row * width_;
-      if (!reads_output || begins_anew_(row)) clear(grad, columns_);
-      if (begins_anew_(row)) continue;
+      if (!reads_output || starts_sequence_(row)) clear(grad, columns_);
+      if (starts_sequence_(row)) continue;
       if (p_.what.recurrent_dropout) {
         const T* mask = p_.dropout + row * width_;
         for (int64_t i = columns_.begin; i < columns_.end; ++i) grad_masked_h[i] *= mask[i];
@@ -98,7 +98,7 @@ class HookedStep {
   ROTCELL_COLD void leave_c(T* grad_c) const {
     for (int64_t row = step_.begin; row < step_.end; ++row) {
       T* grad = grad_c + row * hidden_;
-      if (begins_anew_(row)) {
+      if (starts_sequence_(row)) {
         clear(grad, units_);
       } else if (p_.what.zoneout_c) {
         add(p_.grad_c_past + row * hidden_, grad, units_);
@@ -120,7 +120,7 @@ class HookedStep {
   }
 
   void enter(int64_t row, const T* before, T* entered, UnitRange columns) const {
-    if (begins_anew_(row)) {
+    if (starts_sequence_(row)) {
       clear(entered, columns);
     } else {
       copy(before, entered, columns);
@@ -153,7 +153,7 @@ class HookedStep {
   const RowStep& step_;
   int64_t width_, hidden_;
   UnitRange units_, columns_;
-  Beginnings begins_anew_;
+  Beginnings starts_sequence_;
 };
 
 }  // namespace rotcell::cpu::ROTCELL_ISA

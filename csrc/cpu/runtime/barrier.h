@@ -7,18 +7,17 @@
 
 namespace rotcell::cpu {
 
-// For steps of a few microseconds: who waits keeps its processor for about as long as a step takes,
-// and sleeps if that was not enough, so that the thread it waits for gets a processor. Where that
-// happens again and again, because threads have to take turns on a processor, waiting threads soon
-// give theirs up at once.
+// For steps of a few microseconds. A waiting thread spins for about the time of a step, then
+// sleeps, so that the thread it waits for gets a processor. If that happens repeatedly, because
+// threads take turns on a processor, waiting threads sleep almost at once.
 class Barrier {
  public:
   explicit Barrier(int64_t threads) : threads_(static_cast<uint32_t>(threads)) {}
 
-  // Returns when all threads are here. What they wrote before can be read then.
+  // Returns when all threads have arrived. Their earlier writes are visible then.
   void wait();
 
-  // How long threads have slept here, all together.
+  // The total time that threads have slept here.
   std::chrono::nanoseconds slept() const {
     return std::chrono::nanoseconds(slept_.load(std::memory_order_relaxed));
   }

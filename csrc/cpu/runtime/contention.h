@@ -1,6 +1,6 @@
-// Whether threads that wait for each other at every step get processors to do so. While other
-// programs use them too, a step lasts until the last thread had its turn, and one thread alone is
-// several times faster.
+// Whether threads that wait for each other at every step get a processor each. While other programs
+// compete for the processors, a step lasts until the last thread gets its turn, and a single thread
+// is several times faster.
 #pragma once
 
 #include <atomic>
@@ -8,8 +8,8 @@
 
 namespace rotcell::cpu {
 
-// Learns from how long threads slept, and lets them try again after a pause, which is longer the
-// more often they slept before.
+// Learns from how long threads slept, and lets them try again after a pause, which grows with the
+// number of failures.
 class Contention {
  public:
   using Clock = std::chrono::steady_clock;
@@ -18,7 +18,7 @@ class Contention {
   enum class Advice {
     kWaitForEachOther,
     kWorkAlone,
-    kLookFirst,  // a pause is over: try again, unless others can be seen to need the processors
+    kLookFirst,  // a pause is over: try again, unless other programs visibly need the processors
   };
 
   Advice advice(Clock::time_point now = Clock::now()) const {
@@ -35,8 +35,8 @@ class Contention {
   // Threads worked together for some time, of which they slept so long, all of them added up.
   void learn(Nanoseconds worked, Nanoseconds slept, Clock::time_point now = Clock::now()) {
     constexpr int64_t kShortest = 200 * kMillisecond, kLongest = 2000 * kMillisecond;
-    // Any processor is taken away for an instant now and then, which may be most of a short call:
-    // this much sleep rules that out.
+    // A processor may be taken away briefly at any time, for most of a short call. Only this much
+    // sleep counts.
     constexpr int64_t kTelling = 2 * kMillisecond;
     const int64_t before = pause_.load(std::memory_order_relaxed);
     const Times lately = remember({worked.count(), slept.count()});
@@ -62,15 +62,15 @@ class Contention {
   struct Times {
     int64_t worked, slept;
 
-    bool is_good() const { return 4 * slept < worked; }  // less than a fourth
+    bool is_good() const { return 4 * slept < worked; }
   };
 
-  // What was learnt lately with this added. Calls that learn at the same time may lose some of it.
+  // Adds to the recent totals. Concurrent calls may lose some of it.
   Times remember(Times more) {
     constexpr int64_t kMost = 20 * kMillisecond;
     const Times all{worked_.load(std::memory_order_relaxed) + more.worked,
                     slept_.load(std::memory_order_relaxed) + more.slept};
-    if (all.worked > kMost) {  // the older it is, the less it counts
+    if (all.worked > kMost) {  // older measurements count less
       const double part = static_cast<double>(kMost) / 2 / static_cast<double>(all.worked);
       store({kMost / 2, static_cast<int64_t>(static_cast<double>(all.slept) * part)});
     } else {
@@ -93,8 +93,8 @@ class Contention {
     until_.store(end.time_since_epoch().count(), std::memory_order_relaxed);
   }
 
-  std::atomic<int64_t> worked_{0}, slept_{0};  // lately
-  std::atomic<int64_t> pause_{0};              // nanoseconds; 0 while all goes well
+  std::atomic<int64_t> worked_{0}, slept_{0};  // recent totals
+  std::atomic<int64_t> pause_{0};              // nanoseconds; 0 without failures
   std::atomic<Clock::rep> until_{Clock::rep{INT64_MIN}};
 };
 

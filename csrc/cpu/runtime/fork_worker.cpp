@@ -11,7 +11,7 @@
 namespace rotcell::cpu {
 namespace {
 
-// A thread that runs what it is given, one thing at a time, until the process ends.
+// A thread that runs one function at a time until the process ends.
 class Worker {
  public:
   Worker() {
@@ -54,7 +54,7 @@ thread_local Worker* worker = nullptr;
 
 const int fork_handler [[maybe_unused]] = pthread_atfork(nullptr, nullptr, [] {
   called_fork = true;
-  worker = nullptr;  // a parent's, which is not in this process
+  worker = nullptr;  // the parent's; its thread does not exist in this process
 });
 
 }  // namespace

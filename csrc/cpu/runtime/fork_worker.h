@@ -5,8 +5,8 @@
 
 namespace rotcell::cpu {
 
-// Runs body. In a child made by fork(), the thread that called fork() still believes in OpenMP's
-// threads, which are gone, and would wait for them forever: there a separate thread runs it.
+// Runs body. In a child of fork(), OpenMP's threads are gone, but the thread that called fork()
+// would wait for them forever. There, a separate thread runs body.
 void run_safely_after_fork(FunctionRef<void()> body);
 
 }  // namespace rotcell::cpu

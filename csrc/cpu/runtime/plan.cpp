@@ -7,10 +7,10 @@
 namespace rotcell::cpu {
 namespace {
 
-constexpr int64_t kNearBytes = 1 << 20;    // of weights that stay near the processor
-constexpr int64_t kCachedBytes = 4 << 20;  // of those that stay in its cache
+constexpr int64_t kNearBytes = 1 << 20;    // weights up to this size stay in the L2 cache
+constexpr int64_t kCachedBytes = 4 << 20;  // weights up to this size stay in the last-level cache
 
-constexpr int64_t kManyTokens = 128;  // worth packing weights for, wherever these are
+constexpr int64_t kManyTokens = 128;  // always worth packing the weights for
 
 // Up to how many tokens weights are used as they are. Packing them takes as long as the matmuls of
 // 8 tokens or, if they are not near, of 20 and more; unpacked, matmuls take a little longer, but

@@ -9,7 +9,7 @@ namespace rotcell::cpu {
 
 // The whole processors that the cgroups of a process leave it: its own and those around it, of
 // version 1 or 2. `membership` is the text of /proc/self/cgroup, `root` where cgroups are mounted.
-// Nothing without a quota.
+// nullopt without a quota.
 std::optional<int64_t> cgroup_processors(const std::string& membership, const std::string& root);
 
 // What the quota leaves, read once per process; INT64_MAX without a quota.

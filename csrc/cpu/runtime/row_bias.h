@@ -1,5 +1,4 @@
-// Biases that each row of the batch has of its own, where no kernel makes them part of its
-// matmuls.
+// Biases per row of the batch, where no kernel adds them in its matmuls.
 #pragma once
 
 #include "cells/steps.h"

@@ -12,12 +12,12 @@
 namespace rotcell::cpu {
 namespace {
 
-thread_local bool works_alone = false;
+thread_local bool single_threaded = false;
 
 // How many threads there are for us: as many as the pool offers, unless we are in a parallel region
 // already, and no more than there are processors.
 int64_t available_threads() {
-  if (works_alone || thread_pool().in_parallel()) return 1;
+  if (single_threaded || thread_pool().in_parallel()) return 1;
   const int64_t threads = thread_pool().threads();
   return threads > 1 ? std::min(threads, processors()) : 1;
 }
@@ -45,10 +45,10 @@ void parallel(int64_t count, FunctionRef<void(int64_t)> body) {
   parallel(count, count > 1 ? available_threads() : 1, body);
 }
 
-// Of all calls: threads of one find the processors as those of another did.
+// Shared by all calls: they run on the same processors.
 Contention contention;
 
-// Whether so many threads may count on a processor each while they wait for each other.
+// Whether each of these threads can expect a processor while they wait for each other.
 bool may_wait_for_each_other(int64_t threads) {
   switch (contention.advice()) {
     case Contention::Advice::kWaitForEachOther:
@@ -103,8 +103,8 @@ ThreadPlan::ThreadPlan(const LayerWork& work)
     shares = weights_are_cached || work.batch >= threads * kFewRows ? threads / row_tiles : threads;
     const int64_t worth = work.batch * work.weights / kWorthWaiting;
     shares = std::clamp<int64_t>(std::min(shares, worth), 1, unit_tiles);
-    crowded_out_ = shares > 1 && !may_wait_for_each_other(threads);
-    if (crowded_out_) shares = 1;
+    machine_is_busy_ = shares > 1 && !may_wait_for_each_other(threads);
+    if (machine_is_busy_) shares = 1;
   }
   if (shares > 1) row_threads_ = threads / shares;
   units_.reserve(static_cast<size_t>(shares));
@@ -115,9 +115,9 @@ ThreadPlan::ThreadPlan(const LayerWork& work)
 }
 
 SingleThreadedWhenBusy::SingleThreadedWhenBusy(const ThreadPlan& plan)
-    : before_(std::exchange(works_alone, works_alone || plan.is_crowded_out())) {}
+    : before_(std::exchange(single_threaded, single_threaded || plan.machine_is_busy())) {}
 
-SingleThreadedWhenBusy::~SingleThreadedWhenBusy() { works_alone = before_; }
+SingleThreadedWhenBusy::~SingleThreadedWhenBusy() { single_threaded = before_; }
 
 void ThreadPlan::run(const Steps& steps, const Chunk& chunk,
                      FunctionRef<void(const Work&)> body) const {

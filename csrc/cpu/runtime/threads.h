@@ -34,24 +34,24 @@ class ThreadPlan {
  public:
   explicit ThreadPlan(const LayerWork& work);
 
-  // At most so many threads have rows of their own; a thread's slot is below.
+  // The number of threads with separate rows. A thread's slot is below it.
   int64_t row_threads() const { return row_threads_; }
   const std::vector<UnitRange>& units() const { return units_; }
   bool units_are_shared() const { return units_.size() > 1; }
   // Whether threads would share units, but other programs need the processors.
-  bool is_crowded_out() const { return crowded_out_; }
+  bool machine_is_busy() const { return machine_is_busy_; }
 
-  // Runs body for all that there is to do on this chunk.
+  // Runs body for all work on this chunk.
   void run(const Steps& steps, const Chunk& chunk, FunctionRef<void(const Work&)> body) const;
 
  private:
   int64_t row_tile_, row_threads_;
-  bool crowded_out_ = false;
+  bool machine_is_busy_ = false;
   std::vector<UnitRange> units_;
 };
 
-// While it lives, what this thread does is done by it alone, if the plan is crowded out: the last
-// of several threads gets its turn later than one has done it all.
+// Keeps this thread's work single-threaded while it lives, if the machine is busy: the
+// last of several threads gets its turn later than one thread finishes everything.
 class SingleThreadedWhenBusy {
  public:
   explicit SingleThreadedWhenBusy(const ThreadPlan& plan);

@@ -53,7 +53,7 @@ class WeightGradients {
   Accumulate start_ = Accumulate::kOverwrite;
 };
 
-// The same, if every thread made those of its own rows: partial sums, added up at the end in the
+// The same if every thread sums over its own rows: partial sums, added up at the end in the
 // order of the threads.
 template <class T>
 class PartialWeightGradients {

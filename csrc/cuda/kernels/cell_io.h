@@ -48,9 +48,9 @@ ROTCELL_DEVICE void store_pair(const PairOfUnits& units, T* row, const Pair<Comp
   units.write(0, pair, [&](int64_t i, Compute<T> value) { row[i] = to_storage<T>(value); });
 }
 
-// How an activation is kept for backward, in the tensors' own type. A half type is too coarse near
-// 1, where a gate stands that keeps the memory for long: there a share of 1 is kept as its distance
-// from 1, with the sign turned.
+// How an activation is saved for the backward pass, in the tensors' dtype. fp16 and bf16 are too
+// coarse near 1, the value of a gate that keeps the cell state for long: such a gate is saved as
+// its negated distance from 1.
 template <class T>
 struct KeptActivation {
   using A = Compute<T>;

@@ -29,8 +29,8 @@ struct MatmulRows {
   }
   static ROTCELL_INLINE constexpr int64_t angles(int64_t units) { return kGates * units; }
 
-  // The row of the weights at a place, for all units of a layer. Without a division: this stands in
-  // the loops that read gradients.
+  // The row of the weights at a place, for all units of a layer. Avoids a division, because the
+  // loops that read gradients call it.
   static ROTCELL_DEVICE int64_t weight_row(int place, int hidden) {
     int64_t row = place;
     for_gates<Cell>([&](auto gate) {

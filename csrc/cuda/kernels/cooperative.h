@@ -68,8 +68,8 @@ struct UnitGroup {
   ROTCELL_DEVICE int unit(int place) const { return first + place < hidden ? first + place : -1; }
 };
 
-// The pair of units and the row of a tile that a thread works on, in every tile and step: what it
-// wrote itself it can read without waiting for anybody.
+// The pair of units and the row of a tile that a thread works on, the same in every tile and step:
+// a thread reads its own results without waiting.
 struct CooperativeItem {
   int row_in_tile;
   PairOfUnits units;        // in the layer
@@ -86,10 +86,10 @@ struct CooperativeItem {
   }
 };
 
-// How the blocks that share out a tile's units wait for each other. Rows of different tiles do not
-// depend on each other, so every tile has a counter of its own. A pass is one stage of one step;
-// every block signals the end of every pass of a tile, and before it reads what the others wrote it
-// waits until all have signalled all passes before.
+// How the blocks that divide a tile's units wait for each other. Rows of different tiles are
+// independent, so every tile has a separate counter. A pass is one stage of one step. Every block
+// signals the end of every pass of a tile, and waits for the signals of all earlier passes before
+// it reads results of other blocks.
 class TileSignals {
  public:
   // begins_late: whether tiles without rows come before those with rows, as the steps go.
@@ -102,15 +102,15 @@ class TileSignals {
     block_barrier();
   }
 
-  // Everything that others may read has been written. All threads of the block take part.
+  // Publishes this block's results. All threads of the block take part.
   ROTCELL_DEVICE void finish(int64_t tile) const {
     block_barrier();
     if (threadIdx.x == 0) signal(counter(tile));
   }
 
-  // A pass without rows. If they have ended nobody will wait again, and a signal ahead of the
-  // others would be taken for one of theirs. If they have not begun, nobody waits before all have
-  // signalled as often.
+  // A pass without rows. If the rows have ended, no block will wait again, and an early signal
+  // would be counted as that of another block. If they have not begun, no block waits before all
+  // blocks have signaled equally often.
   ROTCELL_DEVICE void skip(int64_t tile) const {
     if (begins_late_ && threadIdx.x == 0) signal(counter(tile));
   }

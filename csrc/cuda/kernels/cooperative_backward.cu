@@ -121,7 +121,7 @@ ROTCELL_DEVICE void run_backward(
           exchange.template give_gates<S>(item, grads, grad_gates + token * gate_rows);
         }
         exchange.template finish<S>(tile);
-        // What no other block reads is written while they go on.
+        // Results that no other block reads are written after the signal.
         if (alive) {
           if constexpr (Exchange::kIsCluster) {
             write_gates<S>(item, grads, grad_gates + token * gate_rows);

@@ -98,7 +98,7 @@ ROTCELL_DEVICE void run_forward(
               item, result, kIsLast ? out + token * hidden : second_operand + row * hidden);
         }
         exchange.template finish<kNext>(tile);
-        // What no other block reads is written while they go on.
+        // Results that no other block reads are written after the signal.
         if (alive) {
           if constexpr (kIsLast) {
             if constexpr (Exchange::kIsCluster) {

@@ -6,10 +6,10 @@
 
 namespace rotcell::cuda {
 
-// The interface is that of ThroughL2. A cluster has one tile. The operand of each matmul is in
-// shared memory as a whole, in two buffers: what is made in a step is written into one of them
-// while blocks that are behind still read the other. A row of it has the columns that the first
-// block made, then those of the second, and so on.
+// The interface is that of ThroughL2. A cluster has one tile. The whole operand of each matmul is
+// in shared memory, in two buffers: results of a step are written to one of them while slower
+// blocks still read the other. Its columns are those of the first block, then of the second, and so
+// on.
 template <class MatmulType>
 class InCluster {
  public:
@@ -30,7 +30,7 @@ class InCluster {
         units_(cooperative.units),
         rank_(static_cast<int>(blockIdx.x) % cooperative.unit_groups),
         has_units_(rank_ * units_ < cooperative.params.hidden) {
-    // Columns that nobody makes are multiplied, too.
+    // Columns that no block writes are multiplied, too.
     uint4* chunks = reinterpret_cast<uint4*>(shared + layout_.operand[0]);
     const int count = static_cast<int>((layout_.results - layout_.operand[0]) / Tiles::kChunkBytes);
     for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) chunks[i] = uint4{};
@@ -44,12 +44,12 @@ class InCluster {
     return maker.weight_row<Cell, P>(column % made_[P]);
   }
 
-  // Until all blocks have given what this one reads, and have read what it will write over.
+  // Waits until all blocks have sent what this one reads, and have read what it will overwrite.
   ROTCELL_DEVICE void wait(int64_t) { wait(); }
   ROTCELL_DEVICE void skip(int64_t) {}
   ROTCELL_DEVICE void next_pass() {}
   ROTCELL_DEVICE void next_step() { turn_ ^= 1; }
-  // Others may write to a block until they, too, are at their end.
+  // Other blocks may write to this one until they have finished.
   ROTCELL_DEVICE void end() { wait(); }
 
   // Rows of a tile from `carried` on, which no block made: everybody fetches them for himself.

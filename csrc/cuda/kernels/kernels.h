@@ -114,8 +114,8 @@ struct StageBackward {
   CellStateGradient cell_state_gradient = CellStateGradient::kLast;
   Recompute recompute_result;
   StateHooks hooks = {};
-  Beginnings begins_anew = {};    // if resets
-  const void* dropout = nullptr;  // T [B, H], if recurrent dropout and the cell reads its output
+  Beginnings starts_sequence = {};  // if resets
+  const void* dropout = nullptr;    // T [B, H], if recurrent dropout and the cell reads its output
   ZoneoutKeep zoneout_h = {}, zoneout_c = {};  // if so; no projection
   const void* gates_t;                         // T [R, G] activations as they were kept
   const void* cells_t;       // T [R, H], if the cell has a memory, as for cells_before, c0, grad_c
@@ -141,12 +141,12 @@ void stage(CellIndex, Number, const StageBackward&, Stream);
 // Before the matmuls.
 struct EnterStep {
   StateHooks hooks;
-  int64_t rows;            // R
-  int hidden, outputs;     // H, P
-  Beginnings begins_anew;  // if resets
-  const void* dropout;     // T [B, P], if recurrent dropout
-  void* h;                 // T [B, P]: as it was left, becomes what the step starts from
-  void* c;                 // A [B, H], if the cell has a cell state, as h
+  int64_t rows;                // R
+  int hidden, outputs;         // H, P
+  Beginnings starts_sequence;  // if resets
+  const void* dropout;         // T [B, P], if recurrent dropout
+  void* h;                     // T [B, P]: as it was left, becomes what the step starts from
+  void* c;                     // A [B, H], if the cell has a cell state, as h
   bool has_cell_state;
   void* masked_h;  // T [B, P] out, if recurrent dropout: what the first matmul sees of h
 };
@@ -154,15 +154,15 @@ struct EnterStep {
 // In the backward pass, behind the matmuls.
 struct LeaveStep {
   StateHooks hooks;
-  int64_t rows;            // R
-  int64_t carried;         // rows that went on from the step before; the others began at h0
-  int hidden, outputs;     // H, P
-  Beginnings begins_anew;  // if resets
-  const void* dropout;     // T [B, P], if recurrent dropout
-  const void* out_before;  // T [carried, P]
-  const void* h0;          // T [B, P]
-  void* masked_h_t;        // T [R, P] out: what the first matmul saw
-  void* grad_h;            // T [B, P]: of what it saw, becomes that of h as it was left
+  int64_t rows;                // R
+  int64_t carried;             // rows that went on from the step before; the others began at h0
+  int hidden, outputs;         // H, P
+  Beginnings starts_sequence;  // if resets
+  const void* dropout;         // T [B, P], if recurrent dropout
+  const void* out_before;      // T [carried, P]
+  const void* h0;              // T [B, P]
+  void* masked_h_t;            // T [R, P] out: what the first matmul saw
+  void* grad_h;                // T [B, P]: of what it saw, becomes that of h as it was left
   bool has_direct, has_cell_state;
   void* grad_direct;  // A [B, H]: of h, what came past the matmuls, if anything did
   void* grad_c;       // A [B, H]: of c, if the cell has a memory

@@ -1,4 +1,4 @@
-// Sizes that host and kernel must agree on: how a matrix lies on chip and where things stand in
+// Sizes that host and kernel must agree on: the layout of a matrix on chip and the places in
 // shared memory. Plain C++, so that the choice of a path can be tested anywhere.
 #pragma once
 
@@ -41,20 +41,20 @@ struct Tiles {
   static constexpr int kClusterThreads = 384;
   static constexpr int kLanesOfSentRow = 4;  // that send a row to another block: 64 bytes at a time
   static constexpr int kSignalStride = 16;   // counters between those of two tiles: a line of L2
-  // Of a row, brought into shared memory at once: all of it, or where that does not fit less.
+  // Bytes of a row that are staged in shared memory at once: all of it, or less if it does not fit.
   static constexpr int kWholeRow = 1 << 24;
   static constexpr int kStagedBytes[] = {kWholeRow, 1024, 512};
   static constexpr int kNarrowStage[] = {
-      256};  // the last resort: even more tiles a block are better
-  // Threads that bring a row of a tile: 256 bytes of it at a time.
+      256};  // the last resort: even more tiles per block are faster
+  // Threads that load a row of a tile: 256 bytes of it at a time.
   static constexpr int kThreadsOfRow = kCooperativeThreads / kCooperativeRows;
   static constexpr int kStepThreads = 128;  // of a block of a stepwise kernel
   static constexpr int kTensorSide = 16;    // of a tensor core's tile
-  static constexpr int kTensorGroup = 4;    // tiles of a warp multiplied without asking in between
+  static constexpr int kTensorGroup = 4;    // tiles of a warp multiplied without a check in between
 
-  // The most threads of a resident block, and what its matmuls aim at. Wider numbers and more rows
-  // of the batch take more registers, and a block of this size has enough for each thread: each of
-  // a multiprocessor's four parts has 16384, for its share of the warps.
+  // The most threads of a resident block, and the target of its matmuls. Wider dtypes and more rows
+  // of the batch take more registers. A block of this size has enough of them: each of the four
+  // partitions of a multiprocessor has 16384, for its share of the warps.
   static ROTCELL_INLINE constexpr int resident_threads(int element_bytes, int rows) {
     if (element_bytes == 8) return 384;
     if (element_bytes == 4) return rows > 1 ? 384 : 512;
@@ -169,7 +169,7 @@ struct TensorMatrix {
   }
 };
 
-// Where things stand in the shared memory of a block, in bytes from its start, matmul by matmul.
+// The layout of a block's shared memory, in bytes from its start, matmul by matmul.
 // A matmul that a cell does not have is a matrix without rows.
 template <class Matrix>
 struct SharedLayout {
@@ -185,7 +185,7 @@ struct SharedLayout {
   int64_t total;
 
   // Operands are there as a whole, each in its place, if staged_bytes is 0, in so many buffers;
-  // otherwise about that many bytes of a row at once, in one place for all.
+  // otherwise about that many bytes of a row at once, in one place for all matmuls.
   static constexpr SharedLayout of(const PerMatmul<Matrix>& matrices, int staged_bytes,
                                    int batch_rows, int element_bytes, int64_t result_bytes,
                                    int whole_buffers = 1) {

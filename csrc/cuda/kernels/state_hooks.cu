@@ -1,4 +1,4 @@
-// Resets and recurrent dropout: a thread for each row and place in it. Cells are all alike here.
+// Resets and recurrent dropout: one thread per element of a row, the same for all cells.
 #include "cuda/kernels/device_math.h"
 #include "cuda/kernels/launchers.h"
 #include "cuda/kernels/shapes.h"
@@ -35,17 +35,17 @@ ROTCELL_DEVICE void run_step(const EnterStep& p) {
   using A = Compute<T>;
   const Place place(Place::width(p.outputs, p.hidden, p.has_cell_state));
   if (place.row >= p.rows) return;
-  const bool anew = p.hooks.resets && p.begins_anew(place.row);
+  const bool restarts = p.hooks.resets && p.starts_sequence(place.row);
   if (place.column < p.outputs) {
     const int64_t at = place.row * p.outputs + place.column;
     T* h = static_cast<T*>(p.h) + at;
-    if (anew) *h = to_storage<T>(A(0));
+    if (restarts) *h = to_storage<T>(A(0));
     if (p.hooks.recurrent_dropout) {
       const A mask = to_compute(static_cast<const T*>(p.dropout)[at]);
       static_cast<T*>(p.masked_h)[at] = to_storage<T>(to_compute(*h) * mask);
     }
   }
-  if (anew && p.has_cell_state && place.column < p.hidden) {
+  if (restarts && p.has_cell_state && place.column < p.hidden) {
     static_cast<A*>(p.c)[place.row * p.hidden + place.column] = A(0);
   }
 }
@@ -55,18 +55,18 @@ ROTCELL_DEVICE void run_step(const LeaveStep& p) {
   using A = Compute<T>;
   const Place place(Place::width(p.outputs, p.hidden, p.has_cell_state));
   if (place.row >= p.rows) return;
-  const bool anew = p.hooks.resets && p.begins_anew(place.row);
+  const bool restarts = p.hooks.resets && p.starts_sequence(place.row);
   if (place.column < p.outputs) {
     const int64_t at = place.row * p.outputs + place.column;
     const T* before = static_cast<const T*>(place.row < p.carried ? p.out_before : p.h0) + at;
     const A mask =
         p.hooks.recurrent_dropout ? to_compute(static_cast<const T*>(p.dropout)[at]) : A(1);
-    static_cast<T*>(p.masked_h_t)[at] = to_storage<T>(anew ? A(0) : to_compute(*before) * mask);
+    static_cast<T*>(p.masked_h_t)[at] = to_storage<T>(restarts ? A(0) : to_compute(*before) * mask);
     T* grad_h = static_cast<T*>(p.grad_h) + at;
-    *grad_h = to_storage<T>(anew ? A(0) : to_compute(*grad_h) * mask);
-    if (anew && p.has_direct) static_cast<A*>(p.grad_direct)[at] = A(0);
+    *grad_h = to_storage<T>(restarts ? A(0) : to_compute(*grad_h) * mask);
+    if (restarts && p.has_direct) static_cast<A*>(p.grad_direct)[at] = A(0);
   }
-  if (anew && p.has_cell_state && place.column < p.hidden) {
+  if (restarts && p.has_cell_state && place.column < p.hidden) {
     static_cast<A*>(p.grad_c)[place.row * p.hidden + place.column] = A(0);
   }
 }

@@ -87,14 +87,14 @@ ROTCELL_DEVICE void run_stage(const StageBackward& p) {
   PairOfUnits units;
   if (!find_work(p.rows, p.hidden, row, units)) return;
   const int64_t gate_rows = CellRows<Cell>::count(p.hidden), at = row * p.hidden;
-  const bool carried = row < p.carried, anew = p.hooks.resets && p.begins_anew(row);
+  const bool carried = row < p.carried, restarts = p.hooks.resets && p.starts_sequence(row);
   const Pair<A> zero{A(0), A(0)};
   Gates<Cell, A> gates{}, grads{};
   StageGates<Cell, A, S>::read_kept(units, gates,
                                     static_cast<const T*>(p.gates_t) + row * gate_rows);
   PairState<Math> state{};
   if constexpr (Cell::kReadsOutput) {
-    if (!anew) {
+    if (!restarts) {
       state.h_before = load_pair(units, static_cast<const T*>(carried ? p.out_before : p.h0) + at);
     }
   }
@@ -106,7 +106,7 @@ ROTCELL_DEVICE void run_stage(const StageBackward& p) {
     state.h_before = state.h_before * mask;
   }
   if constexpr (Cell::kHasCellState) {
-    if (!anew) {
+    if (!restarts) {
       state.c_before = carried ? load_pair(units, static_cast<const T*>(p.cells_before) + at)
                                : load_pair(units, static_cast<const A*>(p.c0) + at);
     }

@@ -66,7 +66,7 @@ class TensorCoreMatmul {
   ROTCELL_DEVICE void accumulate(const T* rows, int stride, int begin, int end) {
     if (!has_work_) return;
     const int granule = matrix_.granule();
-    // A lane tells where a row of one of the operand's four quarters begins: those of columns 0 to
+    // Each lane points at a row of one of the operand's four quarters: first those of columns 0 to
     // 7, then those of columns 8 to 15.
     const T* operand =
         rows + lane() % kSide * stride + lane() / kSide * kQuarter + slice_ * kSide - begin;

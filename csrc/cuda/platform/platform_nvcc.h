@@ -10,7 +10,7 @@
 
 #define ROTCELL_GLOBAL __global__
 #define ROTCELL_DEVICE __device__ __forceinline__
-// One block a multiprocessor is enough: registers count for more than a second one.
+// One block per multiprocessor: more registers per thread help more than a second block.
 #define ROTCELL_LAUNCH_BOUNDS(threads) __launch_bounds__(threads, 1)
 #define ROTCELL_SHARED(T, name)                                    \
   extern __shared__ __align__(128) unsigned char rotcell_shared[]; \
@@ -18,7 +18,7 @@
 
 namespace rotcell::cuda {
 
-// What any kernel may use; for more it has to ask.
+// The limit without cudaFuncSetAttribute.
 inline constexpr size_t shared_bytes_without_asking = 48 * 1024;
 
 inline cudaError_t allow_shared_bytes(const void* kernel, size_t bytes) {
@@ -36,7 +36,7 @@ cudaError_t launch_with(Launcher launcher, void (*kernel)(Params), const Grid& g
   if (error == cudaSuccess)
     error = launcher(function, dim3(grid.blocks), dim3(grid.threads), arguments, grid.shared_bytes,
                      stream);
-  // Told by the caller: the next one to ask shall not find it again.
+  // Clear CUDA's sticky error; the caller reports it.
   if (error != cudaSuccess) cudaGetLastError();
   return error;
 }
@@ -149,8 +149,8 @@ ROTCELL_DEVICE void cluster_wait() {}
 ROTCELL_DEVICE void store_in_cluster(uint4*, unsigned, const uint4&) {}
 #endif
 
-// Release and acquire are cumulative: with a block barrier before the one and behind the other,
-// what a whole block wrote is seen by the whole of another.
+// Release and acquire are cumulative: with a block barrier before the release and after the
+// acquire, all threads of one block see all writes of the other.
 ROTCELL_DEVICE void signal(uint64_t* counter) {
   asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(__cvta_generic_to_global(counter))
                : "memory");
@@ -165,8 +165,8 @@ ROTCELL_DEVICE void wait_for_signals(const uint64_t* counter, uint64_t count) {
   } while (found < count);
 }
 
-// Where the architecture has no asynchronous copies they are done at once: the compiler brings
-// several loads of a loop together, but nothing else happens meanwhile.
+// Architectures without asynchronous copies copy at once: the compiler groups several loads of a
+// loop, but nothing else overlaps with them.
 ROTCELL_DEVICE void copy_async(void* to, const void* from, bool exists) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
   *static_cast<uint4*>(to) = exists ? __ldcg(static_cast<const uint4*>(from)) : uint4{};
@@ -189,7 +189,7 @@ ROTCELL_DEVICE void wait_for_copies() {
 #endif
 }
 
-// Volatile, so that it stays between the barriers it stands between.
+// Volatile, so that the compiler does not move it across barriers.
 ROTCELL_DEVICE void ldmatrix_x4(unsigned (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

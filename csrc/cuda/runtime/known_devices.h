@@ -12,7 +12,7 @@ struct KnownDevice {
   DeviceProperties properties;
 };
 
-// compute capability, multiprocessors, shared bytes a block and a multiprocessor, threads a
+// compute capability, multiprocessors, shared bytes per block and per multiprocessor, threads per
 // multiprocessor, cooperative launch, largest cluster
 inline constexpr KnownDevice known_devices[] = {
     {"T4", {75, 40, 64 * 1024, 64 * 1024, 1024, true, 1}},

@@ -1,9 +1,9 @@
 // One direction of one layer over a whole sequence on a GPU: what a call is given, and the two
 // functions that run it.
 //
-// All matrices are the caller's, and contiguous unless it says otherwise. T is the number type of
-// the tensors, A the one computed in. What a cell or a call does not have is undefined, or null.
-// Letters in shapes: cells/sizes.h.
+// All matrices are the caller's, and contiguous unless a comment states otherwise. T is the dtype
+// of the tensors, A the dtype of the computation. What a cell or a call does not have is undefined
+// or null. Letters in shapes: cells/sizes.h.
 #pragma once
 
 #include "cells/activation.h"

@@ -31,9 +31,9 @@ struct MatrixLibrary {
   MatrixHandle (*view)(MatrixHandle of, const MatrixLayout& layout, int64_t offset);
   void (*release)(MatrixHandle matrix);
   void (*fill)(MatrixHandle matrix, double value);
-  // Also from another number type.
+  // Also from another dtype.
   void (*copy)(MatrixHandle to, MatrixHandle from);
-  // A new contiguous matrix, in the wider number type of both.
+  // A new contiguous matrix, in the wider dtype of both.
   MatrixHandle (*add)(MatrixHandle a, MatrixHandle b, void** data);
   // A new contiguous matrix of the rows of all these.
   MatrixHandle (*concatenate)(std::span<const MatrixHandle> parts, void** data);
@@ -116,7 +116,7 @@ struct DeviceIntegers {
   static DeviceIntegers zeros(int device, int64_t count);
 };
 
-// In the number type of a, which is not narrower than that of b.
+// In the dtype of a, which is not narrower than that of b.
 Matrix add(const Matrix& a, const Matrix& b);
 
 // The rows of all of them.

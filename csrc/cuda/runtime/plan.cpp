@@ -97,9 +97,9 @@ std::optional<Plan> plan_cooperative(const Request& request, const DevicePropert
                 .threads = Tiles::kCooperativeThreads,
                 .shared_bytes = layout.total};
   };
-  // With one block a multiprocessor all are there at once. The more blocks work on different tiles
-  // of the batch, the fewer share out the units, and the more weights each must have on chip: so as
-  // few tiles a block as fit, by as few groups as that takes.
+  // With one block per multiprocessor all blocks are resident at once. The more blocks work on
+  // different tiles of the batch, the fewer divide the units, and the more weights each must hold
+  // on chip. So choose the fewest tiles per block that fit, with the fewest groups.
   const auto with_fewest_tiles = [&](const auto& stages, int multiple, bool tensor,
                                      auto layout_of) -> std::optional<Plan> {
     const int64_t tiles = std::max<int64_t>(tiles_of(request.batch), 1);
@@ -123,19 +123,19 @@ std::optional<Plan> plan_cooperative(const Request& request, const DevicePropert
     return found ? found : with_fewest_tiles(Tiles::kNarrowStage, multiple, tensor, layout_of);
   };
   if (has_tensor_cores(request.number, device)) {
-    // Backward has a row a unit, and a tile has 16.
+    // Backward has one row per unit, and a tile has 16.
     const int multiple = request.pass == Pass::kForward ? 2 : Tiles::kTensorSide;
     if (const auto found = with_any_stage(multiple, true, tensor_layout)) return found;
   }
   return with_any_stage(2, false, cooperative_layout);
 }
 
-// The smallest cluster whose blocks have room for their weights, for each tile of the batch; and
-// all at once, as a second turn would take as long again.
+// The smallest cluster whose blocks have room for their weights, one per tile of the batch. All
+// clusters must be resident at once: a second wave would take as long again.
 std::optional<Plan> plan_cluster(const Request& request, const DeviceProperties& device) {
   if (!has_tensor_cores(request.number, device) || storage_bytes(request.number) != 2) return {};
   const int64_t tiles = std::max<int64_t>(tiles_of(request.batch), 1);
-  // What a block makes of a row is sent in chunks; backward has a row a unit, and a tile has 16.
+  // A block sends its part of a row in chunks; backward has one row per unit, and a tile has 16.
   const int multiple = request.pass == Pass::kForward
                            ? Tiles::kChunkBytes / storage_bytes(request.number)
                            : Tiles::kTensorSide;
