@@ -148,7 +148,8 @@ def test_downloaded_data_is_used_and_pointed_at(
     assert cli.main([*options, "--data", "official"]) == 0
     assert "data: official 1k\n" in capsys.readouterr().err
     assert cli.main(options) == 0
-    assert "seed 0) (the official files are downloaded: use --data official)" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "seed 0) (the official files are downloaded: use --data official)" in err
     assert str(load_task(4, "official").data) == "official 1k"
 
 
