@@ -167,21 +167,21 @@ def test_every_option_goes_with_it(kind: Kind) -> None:
 def test_context_single_step_compile_and_trace(kind: Kind) -> None:
     layer = kind.layer(4, 5, angles_from="input", dtype=torch.float64)
     x, context = torch.randn(6, 3, 3).double(), torch.randn(3, 1).double()
-    beside = torch.cat([x, context.expand(6, 3, 1)], dim=-1)
-    expected, last = layer(beside)
+    joined = torch.cat([x, context.expand(6, 3, 1)], dim=-1)
+    expected, last = layer(joined)
     assert_near(layer(x, context=context)[0], expected)
     cell = kind.cell(4, 5, angles_from="input", dtype=torch.float64)
     cell.load_state_dict({k.removesuffix("_l0"): v for k, v in layer.state_dict().items()})
     state: Any = None
-    for x_t in beside:
+    for x_t in joined:
         state = cell(x_t, state)
     assert_all_near(kind.as_states(state), [s[0] for s in kind.as_states(last)])
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    assert_near(compiled(beside)[0], expected)
-    grads = torch.autograd.grad(compiled(beside)[0].sum(), list(layer.parameters()))
+    assert_near(compiled(joined)[0], expected)
+    grads = torch.autograd.grad(compiled(joined)[0].sum(), list(layer.parameters()))
     assert_all_near(grads, torch.autograd.grad(expected.sum(), list(layer.parameters())))
-    angles = rotcell.trace(layer, beside)[0].angles
-    from_x = beside @ layer.gate_rows("rot", "weight_ih_l0").T + layer.gate_rows(
+    angles = rotcell.trace(layer, joined)[0].angles
+    from_x = joined @ layer.gate_rows("rot", "weight_ih_l0").T + layer.gate_rows(
         "rot", "bias_ih_l0"
     )
     assert_near(angles, 2 * math.pi * torch.sigmoid(from_x))

@@ -96,7 +96,7 @@ def test_constructor(kind: Kind, name: str) -> None:
         assert any(part in str(error) for part in (argument, name.split("_")[0]))
 
 
-def test_values_that_nn_lstm_lets_pass_pass(kind: Kind) -> None:
+def test_values_that_nn_lstm_accepts_are_accepted(kind: Kind) -> None:
     for args, kwargs in [((True, 4), {}), ((3, True), {}), ((3, 4), {"bidirectional": 1})]:
         kind.plain_layer(*args, **kwargs)
         layer = kind.layer(*args, **kwargs)
@@ -134,14 +134,14 @@ def test_shifts_of_biases_need_a_bias(kind: Kind, option: str) -> None:
         make(3, 4, bias=False, **{option: 0})
 
 
-def test_own_options_are_no_positional_arguments(kind: Kind) -> None:
+def test_own_options_are_keyword_only(kind: Kind) -> None:
     with pytest.raises(TypeError):
         kind.cell(3, 4, True, None, None, "sigmoid")
 
 
 @pytest.mark.parametrize("option", ["gate_activation", "angle_activation"])
 @pytest.mark.parametrize("value", [None, 1, "Sigmoid", "relu", ["sigmoid"]], ids=str)
-def test_gate_functions_must_be_known(kind: Kind, option: str, value: Any) -> None:
+def test_gate_activations_must_be_known(kind: Kind, option: str, value: Any) -> None:
     has_option = option == "gate_activation" or kind.description.rotates
     for make in (kind.layer, kind.cell):
         with pytest.raises(ValueError if has_option else TypeError, match=option) as caught:
@@ -258,7 +258,7 @@ def test_packed_lstm_input_is_checked_as_padded_input_is(
 
 
 @pytest.mark.parametrize("kind", SINGLES, ids=str)
-def test_tokens_left_over_are_refused_for_a_gru_too(kind: Kind) -> None:
+def test_leftover_tokens_are_refused_for_a_gru_too(kind: Kind) -> None:
     """nn.GRU silently drops them; nn.LSTM refuses them."""
     with pytest.raises(RuntimeError):
         kind.layer(3, 4)(batch_sizes_of(2, 2))
@@ -283,7 +283,7 @@ def test_input_and_states_must_be_tensors(kind: Kind, form: str, value: Any, cam
             module(torch.zeros(2, 3), value if came == "numpy.ndarray" else 1)
 
 
-def test_a_packed_sequence_is_no_input_of_a_cell(kind: Kind) -> None:
+def test_a_cell_refuses_a_packed_sequence(kind: Kind) -> None:
     with pytest.raises(TypeError, match=r"input must be a Tensor, got .*PackedSequence"):
         kind.cell(3, 4)(packed([5, 3], 3))
 

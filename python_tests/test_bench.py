@@ -76,7 +76,7 @@ class TestTiming:
         shuffled = random.Random(count).sample(values, count)
         assert median_interval(shuffled) == (rank, count + 1 - rank)
 
-    def test_interval_holds_the_median_as_often_as_it_says(self):
+    def test_interval_has_its_nominal_coverage_of_the_median(self):
         draws = random.Random(0)
         held = 0
         for _ in range(2000):
@@ -124,7 +124,7 @@ class TestTiming:
         timing = measure({"a": slows_down}, ["a"], Effort(0.1, 4), CPU)["a"]
         assert 4 <= len(timing.samples) < 10
 
-    def test_who_fails_is_left_out_and_says_why(self):
+    def test_a_failing_contestant_is_left_out_with_its_reason(self):
         def fail() -> None:
             raise ValueError("not today\nmore")
 
@@ -298,7 +298,7 @@ class TestContestants:
 
     @needs_jax
     @pytest.mark.parametrize("cell", ["RotLSTM", "RotGRU"])
-    def test_jax_computes_what_rotcell_does(self, cell):
+    def test_jax_matches_rotcell(self, cell):
         import jax_scan
 
         work = Work("odd", 3, 5, 4, 7)
@@ -376,7 +376,7 @@ class TestCompare:
         assert "RuntimeError: out of order" in out
 
     @pytest.mark.usefixtures("in_haste")
-    def test_an_interrupted_run_goes_on(self, tmp_path, capsys, monkeypatch):
+    def test_an_interrupted_run_continues(self, tmp_path, capsys, monkeypatch):
         out, measured = tmp_path / "a.json", []
         run_row = compare.run_row
 
@@ -603,7 +603,7 @@ class TestMachine:
         ("state", "option"),
         [({"cores_used_by_others": 1.5}, "--allow-load"), ({"dirty": True}, "--allow-dirty")],
     )
-    def test_no_result_is_written_unless_told(
+    def test_no_result_is_written_by_default(
         self, script, state, option, tmp_path, monkeypatch, capsys
     ):
         monkeypatch.setattr(machine, "describe", lambda device: CLEAN | state)
@@ -633,7 +633,7 @@ class TestMachine:
         (tmp_path / "src.py").write_text("2")
         assert machine._is_dirty() is True
 
-    def test_a_table_of_such_a_run_says_so(self, tmp_path):
+    def test_a_table_of_such_a_run_is_marked(self, tmp_path):
         assert pages.caveat({"machine": CLEAN}) == ""
         assert pages.caveat({"machine": CLEAN | {"dirty": True}}) == (
             "\n\n**Measured with uncommitted changes to abc; to be measured again.**"
@@ -644,7 +644,7 @@ class TestMachine:
 
 
 class TestPages:
-    def test_pages_have_what_the_committed_results_say(self):
+    def test_pages_match_the_committed_results(self):
         for page, parts in pages.PAGES.items():
             text = page.read_text()
             assert pages.fill(text, parts, pages.RESULTS) == text, "run python bench/pages.py"
@@ -720,7 +720,7 @@ class TestResets:
         assert resets.with_resets("RotLSTM") in capsys.readouterr().out
         assert pages.episodes(found).startswith(f"|  | ms | of {resets.LOOP} |")
 
-    def test_all_ways_with_an_lstm_give_the_same(self):
+    def test_all_methods_with_an_lstm_agree(self):
         lstm, rollout = torch.nn.LSTM(4, 6), resets.TINY
         layer = rotcell.LSTM(4, 6)
         layer.load_state_dict(lstm.state_dict())

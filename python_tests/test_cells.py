@@ -128,7 +128,7 @@ def test_copies_compute_the_same(kind: Kind, duplicate: object) -> None:
     assert all(map(torch.equal, kind.as_states(duplicate(cell)(x)), kind.as_states(cell(x))))
 
 
-def test_conversion_of_number_types(kind: Kind) -> None:
+def test_conversion_of_dtypes(kind: Kind) -> None:
     cell = kind.cell(3, 5)
     assert kind.as_states(cell.double()(torch.randn(2, 3).double()))[0].dtype == torch.float64
     assert kind.cell(3, 5, device="meta", dtype=torch.float16).weight_ih.dtype == torch.float16

@@ -127,7 +127,7 @@ def test_rot_lstm_names_from_lstm(source: Any, where: str, plain_dict: bool) -> 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ROTATING, ids=str)
-def test_rotating_modules_say_what_to_do_with_weights_without_angles(kind: Kind, form: str) -> None:
+def test_rotating_modules_explain_the_conversion_of_plain_weights(kind: Kind, form: str) -> None:
     plain = getattr(kind, f"plain_{form}")(3, 4)
     with pytest.raises(RuntimeError, match=f"no rows for its angles.*{type(plain).__name__}"):
         getattr(kind, form)(3, 4).load_state_dict(plain.state_dict())

@@ -15,7 +15,7 @@ GENERATE = ["rotcell.lab", "data", "--tasks", "1", "--questions", "5", "--genera
 
 @pytest.mark.parametrize("command", [["rotcell"], GENERATE], ids=str)
 @pytest.mark.parametrize("buffered", [True, False])
-def test_nobody_reads_and_nothing_is_said(
+def test_a_closed_pipe_ends_the_command_silently(
     command: list[str], buffered: bool, tmp_path: Path
 ) -> None:
     reader, writer = os.pipe()

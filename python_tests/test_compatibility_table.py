@@ -55,25 +55,23 @@ TESTS: dict[str, tuple[str, ...]] = {
     "DistributedDataParallel": ("outside/test_packages.py::test_two_processes_train_as_one_does",),
     "Lightning, accelerate": ("outside/test_packages.py",),
     "episodes that end inside a sequence (reinforcement learning)": (
-        "test_state_changes.py::test_every_episode_is_as_if_it_were_alone",
+        "test_state_hooks.py::test_every_episode_is_as_if_it_were_alone",
     ),
     "the cell state c at every step": (
-        "test_state_changes.py::test_cells_are_the_cell_state_of_every_prefix",
+        "test_state_hooks.py::test_cells_are_the_cell_state_of_every_prefix",
     ),
     "features that are the same at every step (a question, a speaker)": ("test_context.py",),
     "recurrent (variational) dropout": (
-        "test_state_changes.py::test_recurrent_dropout_is_an_lstm_with_masked_weights",
+        "test_state_hooks.py::test_recurrent_dropout_is_an_lstm_with_masked_weights",
     ),
-    "zoneout": ("test_state_changes.py::test_zoneout_keeps_units_as_they_were_in_training",),
+    "zoneout": ("test_state_hooks.py::test_zoneout_keeps_units_as_they_were_in_training",),
     "resets, dropout, zoneout with compile, export, autocast, fp16/bf16, `rotcell.trace`": (
-        "test_state_changes.py",
+        "test_state_hooks.py",
     ),
     "recurrent PPO (sb3-contrib)": (
-        "outside/test_packages.py::test_recurrent_ppo_learns_what_it_learns_with_nn_lstm",
+        "outside/test_packages.py::test_recurrent_ppo_learns_as_with_nn_lstm",
     ),
-    "DeepAR (GluonTS)": (
-        "outside/test_packages.py::test_deepar_forecasts_what_it_forecasts_with_nn_lstm",
-    ),
+    "DeepAR (GluonTS)": ("outside/test_packages.py::test_deepar_forecasts_match_nn_lstm",),
     "double backward, `torch.func`, forward-mode AD": ("test_gradients.py", "test_transforms.py"),
     "`torch.compile(fullgraph=True)`": (
         "outside/test_graphs.py::test_compiled_in_one_graph",
@@ -81,11 +79,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "`torch.export`": ("outside/test_graphs.py::test_exported_with_dynamic_length_and_batch",),
     "`torch.export` of packed sequences": (
-        "outside/test_graphs.py::test_export_of_a_packed_sequence_names_the_way_to_go",
+        "outside/test_graphs.py::test_export_of_a_packed_sequence_names_the_alternative",
     ),
     "ONNX": ("outside/test_onnx.py",),
     "`torch.jit.trace`": ("outside/test_graphs.py::test_a_trace_runs_and_trains_at_any_shape",),
-    "`torch.jit.script`": ("outside/test_graphs.py::test_scripting_names_the_ways_to_go",),
+    "`torch.jit.script`": ("outside/test_graphs.py::test_scripting_names_the_alternatives",),
     "`torch.fx.symbolic_trace`": (
         "outside/test_graphs.py::test_fx_keeps_layers_and_cells_as_one_node",
     ),

@@ -163,7 +163,7 @@ def test_with_every_other_option() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_types_lose_nothing_by_it(dtype: torch.dtype) -> None:
+def test_half_precision_loses_nothing_by_it(dtype: torch.dtype) -> None:
     layer, x, context = make(KINDS[0], batch=16, steps=5, hidden=6)
     layer, x, context = layer.to(dtype), x.to(dtype), context.to(dtype)
     assert torch.equal(layer(x, context=context)[0], layer(appended(x, context))[0])

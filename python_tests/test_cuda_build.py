@@ -21,7 +21,7 @@ def torch_with(cuda, flags=""):
 
 
 def make_nvcc(folder, release="13.0", build="88", architectures=(75, 80, 90, 100, 120)):
-    """A stand-in that answers what the build asks."""
+    """A fake with the answers that the build needs."""
     codes = "\\n".join(f"sm_{number}" for number in architectures)
     nvcc = folder / "bin/nvcc"
     nvcc.parent.mkdir(parents=True)
@@ -182,7 +182,7 @@ def test_the_runtime_is_linked_in(compiler, monkeypatch):
         *["Turing", "Ampere", "Ada", "Hopper", "Ampere Hopper", "Ampere+Tegra;8.6"],
     ],
 )
-def test_lists_mean_what_they_mean_to_torch(architectures, monkeypatch, text):
+def test_architecture_lists_mean_the_same_as_to_torch(architectures, monkeypatch, text):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", text)
     expected = cpp_extension._get_cuda_arch_flags()
     found = []
@@ -258,5 +258,5 @@ def test_native_needs_a_gpu(compiler, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(torch.version.cuda is None, reason="torch is a CPU build")
-def test_this_torch_says_what_it_was_built_for(architectures):
+def test_this_torch_reports_its_architectures(architectures):
     assert architectures.of_torch(torch._C._cuda_getArchFlags(), TOOLKIT_NUMBERS)

@@ -141,7 +141,7 @@ def test_without_bias_a_single_unit_has_no_angle_and_is_nn_lstm(
 @pytest.mark.parametrize("dropout", [0.4, 1.0])
 @pytest.mark.parametrize("training", [False, True])
 @BOTH_LSTMS
-def test_dropout_draws_what_nn_lstm_draws(
+def test_dropout_draws_the_masks_of_nn_lstm(
     kind: Kind, training: bool, dropout: float, packed: bool
 ) -> None:
     lstm = nn.LSTM(3, 6, 3, dropout=dropout, bidirectional=True).double().train(training)
@@ -168,7 +168,7 @@ def test_unbatched_input_is_as_for_nn_lstm(kind: Kind) -> None:
 @pytest.mark.parametrize(
     "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str
 )
-def test_the_rotation_is_exactly_off_in_every_number_type(dtype: torch.dtype) -> None:
+def test_the_rotation_is_exactly_off_in_every_dtype(dtype: torch.dtype) -> None:
     assert torch.tensor(ROTATION_OFF, dtype=dtype).isfinite()
     assert torch.sigmoid(torch.tensor(ROTATION_OFF, dtype=dtype)) == 0
     lstm = nn.LSTM(3, 4, dtype=dtype)
@@ -317,7 +317,7 @@ def test_a_state_dict_converts_as_its_layer_does(options: dict[str, Any]) -> Non
         assert a.requires_grad
 
 
-def test_options_a_state_dict_does_not_tell_are_arguments() -> None:
+def test_options_missing_from_a_state_dict_are_arguments() -> None:
     lstm = nn.LSTM(3, 5, 2, batch_first=True, dropout=0.25)
     assert RotLSTM.from_lstm(lstm.state_dict(), batch_first=True, dropout=0.25).dropout == 0.25
     assert RotLSTM.from_lstm(lstm).batch_first

@@ -54,7 +54,7 @@ def run_python(code, folder):
 # --- What was built
 
 
-def test_the_package_requires_no_torch_but_one_that_is_new_enough(sources):
+def test_the_package_requires_the_oldest_supported_torch(sources):
     oldest = ".".join(map(str, sources.OLDEST_TORCH))
     assert f"torch>={oldest}" in importlib.metadata.requires("rotcell")
     assert sources.OLDEST_TORCH == _torch_check.OLDEST_TORCH

@@ -44,7 +44,7 @@ def test_results_and_gradients_match_the_reference(case, dtype):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("functions", list(itertools.product(GATE_FUNCTIONS, repeat=2)), ids=str)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_gate_functions_match_the_reference(kind, functions, dtype):
+def test_gate_activations_match_the_reference(kind, functions, dtype):
     case = Case(
         kind,
         13,
@@ -158,7 +158,7 @@ def test_activations_saturate_without_nan(kind):
     true_results, _ = run(
         expected, [None if t is None else t.double() for t in tensors], None, False
     )
-    # An angle that float32 cannot tell from a full turn is off by up to 2 pi 2^-24 per step.
+    # An angle that rounds to a full turn in float32 is off by up to 2 pi 2^-24 per step.
     assert_all_near(results, true_results, tolerance=1e-5)
     assert all(torch.isfinite(g).all() for g in grads)
 
@@ -253,7 +253,7 @@ def test_backward_twice_gives_the_same_bits(kind):
 
 @pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
 def test_tensors_as_nn_lstm_has_them_give_the_same_bits(kind, packed):
-    """Tokens [T, B, .] and states [1, B, .] of one layer and direction, with results alike."""
+    """Tokens [T, B, .] and states [1, B, .] of one layer and direction; results in that layout."""
     tensors, batch_sizes = Case(kind, 5, 4, 3, 6, packed=packed).arguments(torch.float32)
     x, *rest = tensors
     first_weight = kind.num_states

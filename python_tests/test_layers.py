@@ -74,7 +74,7 @@ def test_hard_gates_match_the_reference(kind: Kind, dtype: torch.dtype) -> None:
     check_against_steps(kind, layer, x, states_for(kind, layer, 5))
 
 
-def test_gate_functions_are_those_they_are_called_after(kind: Kind) -> None:
+def test_gate_activations_match_their_names(kind: Kind) -> None:
     """So that the equality above is not true for want of a choice."""
     x = torch.randn(4, 2, 3)
     names = (
@@ -351,7 +351,7 @@ def test_attributes_are_those_of_the_plain_layer(kind: Kind) -> None:
         assert getattr(layer, name) == getattr(plain, name), name
 
 
-def test_positional_arguments_stand_where_the_plain_layer_has_them(kind: Kind) -> None:
+def test_positional_arguments_have_the_order_of_the_plain_layer(kind: Kind) -> None:
     # nn.GRU itself takes what comes after `bidirectional` for a proj_size.
     rest = (5, "cpu", torch.float64) if kind.description.can_project else ()
     args = (3, 7, 2, True, True, 0.25, True, *rest)
@@ -459,7 +459,7 @@ def test_copies_compute_the_same_and_are_independent(kind: Kind, duplicate: Any)
     assert not torch.equal(layer(x)[0], expected)
 
 
-def test_conversion_of_number_types_and_devices(kind: Kind) -> None:
+def test_conversion_of_dtypes_and_devices(kind: Kind) -> None:
     layer = kind.layer(3, 5, 2)
     x = torch.randn(4, 2, 3)
     expected, _ = layer(x)
@@ -553,7 +553,7 @@ def test_docstring_examples_run(module: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["layer", "cell"])
-def test_docstrings_tell_every_argument(kind: Kind, form: str) -> None:
+def test_docstrings_document_every_argument(kind: Kind, form: str) -> None:
     module = getattr(kind, form)
     for documented, function in ((module, module.__init__), (module.forward, module.forward)):
         text = inspect.getdoc(documented)

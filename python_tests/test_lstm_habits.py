@@ -51,7 +51,7 @@ def test_a_weight_may_be_replaced_by_a_tensor(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("batch_first", [False, True])
-def test_checks_of_rnnbase_tell_the_truth(kind: Kind, batch_first: bool) -> None:
+def test_checks_of_rnnbase_pass(kind: Kind, batch_first: bool) -> None:
     layer = kind.layer(3, 4, 2, batch_first=batch_first, bidirectional=True)
     x = torch.randn(5, 2, 3)
     batch = 5 if batch_first else 2

@@ -242,7 +242,7 @@ def odd(tensor: Tensor, draw: random.Random) -> Tensor:
 
 
 @pytest.mark.parametrize(("name", "overload"), OPS, ids=str)
-def test_odd_tensors_compute_or_raise(name: str, overload: str) -> None:
+def test_unusual_tensors_compute_or_raise(name: str, overload: str) -> None:
     op, arguments = op_of(name, overload), arguments_of(name, overload)
     draw = random.Random(0)
     names = tensors_in(arguments)

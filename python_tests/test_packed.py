@@ -1,4 +1,4 @@
-"""PackedSequence in and out: every sequence as if it ran alone, at the cost of its own length."""
+"""PackedSequence in and out: every sequence as if it ran separately, at the cost of its length."""
 
 from __future__ import annotations
 

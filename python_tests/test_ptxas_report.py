@@ -65,11 +65,11 @@ def test_every_function_is_read_with_what_it_uses(report):
         ("plain", "plain"),
     ],
 )
-def test_names_are_short_but_keep_what_tells_kernels_apart(report, name, expected):
+def test_names_are_short_but_distinguish_kernels(report, name, expected):
     assert report.readable(name) == expected
 
 
-def test_local_memory_is_complained_about(report, usages):
+def test_local_memory_is_reported(report, usages):
     assert report.complaints(usages) == [
         "backward<float64> for sm_80: 40 bytes of stack, 20 bytes spilled",
         "helper for sm_80: 16 bytes of stack, 0 bytes spilled",

@@ -500,7 +500,7 @@ def test_copies_and_whole_models_from_files(case: Case) -> None:
         assert torch.equal(twin(x)[0], layer(x)[0])
 
 
-def test_a_missing_kernel_is_said_once(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+def test_a_missing_kernel_warns_once(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
     monkeypatch.setattr("rotcell.ops.availability._warned_cells", set())
     layer = case.make()
     with pytest.warns(UserWarning, match=f"no kernels for the cell '{layer._cell.name}'"):
@@ -534,7 +534,7 @@ def test_names_and_shapes() -> None:
 
 
 @pytest.mark.parametrize("layer", [rotcell.LSTM, rotcell.RUM, rotcell.GORU, rotcell.EURNN])
-def test_docstrings_tell_arguments_and_parameters(layer: Any) -> None:
+def test_docstrings_document_arguments_and_parameters(layer: Any) -> None:
     text = inspect.getdoc(layer)
     assert max(map(len, text.splitlines())) <= 100
     for argument in list(inspect.signature(layer.__init__).parameters)[1:]:
@@ -591,7 +591,7 @@ def test_gates_that_a_parameter_does_not_have() -> None:
         rotcell.EURNN(3, 5).gate_rows("n", "angles_l0")
 
 
-def test_checkpoints_name_what_they_are(case: Case) -> None:
+def test_checkpoints_name_their_cell(case: Case) -> None:
     layer = case.make()
     case.make().load_state_dict(layer.state_dict())
     with pytest.raises(RuntimeError, match=f"is that of a '{layer._cell.name}', expected"):

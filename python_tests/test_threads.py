@@ -197,7 +197,7 @@ def test_a_forked_child_computes_the_same(two_threads, layer_and_input):
     assert_all_near(results, expected, tolerance=1e-5)
 
 
-def test_a_parent_goes_on_with_its_threads_after_a_fork(two_threads, layer_and_input):
+def test_a_parent_keeps_its_threads_after_a_fork(two_threads, layer_and_input):
     layer, x = layer_and_input
     expected = train(layer, x)
     child = os.fork()
@@ -207,7 +207,7 @@ def test_a_parent_goes_on_with_its_threads_after_a_fork(two_threads, layer_and_i
     assert all(torch.equal(a, b) for a, b in zip(train(layer, x), expected, strict=True))
 
 
-def test_threads_that_slept_do_not_wait_for_each_other_for_a_while():
+def test_after_sleeping_threads_stop_sharing_units_for_a_while():
     contention = pytest.importorskip("rotcell._C").Contention()
     together, alone, look = (
         getattr(contention.Advice, name)
@@ -221,7 +221,7 @@ def test_threads_that_slept_do_not_wait_for_each_other_for_a_while():
         contention.learn(worked=1e-3, slept=9e-4, now=now)
         contention.learn(worked=9e-3, slept=0.0, now=now)
         assert contention.advice(now=now) == together
-    # Short calls that sleep, one after the other; a long one, below, is enough by itself.
+    # Short calls that sleep, one after the other; a long one, below, is enough.
     calls = 0
     while contention.advice(now=1.0) == together:
         contention.learn(worked=1e-3, slept=5e-4, now=1.0)

@@ -40,7 +40,7 @@ def as_data(y: Tensor | PackedSequence) -> Tensor:
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_it_computes_what_nn_gru_does(
+def test_it_matches_nn_gru(
     shape: tuple[int, int, int, int], dtype: torch.dtype, packed: bool, options: dict[str, Any]
 ) -> None:
     steps, batch, inputs, hidden = shape
@@ -65,7 +65,7 @@ def test_it_computes_what_nn_gru_does(
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_the_cell_computes_what_nn_gru_cell_does(bias: bool) -> None:
+def test_the_cell_matches_nn_gru_cell(bias: bool) -> None:
     cell, twin = rotcell.GRUCell(3, 5, bias=bias), nn.GRUCell(3, 5, bias=bias)
     cell.load_state_dict(twin.state_dict())
     x, h = torch.randn(4, 3), torch.randn(4, 5)
@@ -73,7 +73,7 @@ def test_the_cell_computes_what_nn_gru_cell_does(bias: bool) -> None:
     assert_near(cell(x), twin(x))
 
 
-def test_state_dicts_go_both_ways_and_name_their_cell() -> None:
+def test_state_dicts_convert_in_both_directions_and_name_their_cell() -> None:
     layer, twin = rotcell.GRU(3, 4, num_layers=2), nn.GRU(3, 4, num_layers=2)
     layer.load_state_dict(twin.state_dict())
     twin.load_state_dict(layer.state_dict())

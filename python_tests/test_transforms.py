@@ -81,7 +81,7 @@ def test_inductor_compiles_a_layer(kind):
     assert_near(out, model(x)[0], tolerance=1e-6)
 
 
-def test_the_mark_of_constants_is_torchs():
+def test_the_attribute_of_constants_is_torchs():
     def function(): ...
 
     mark = vars(torch.compiler.assume_constant_result(function))

@@ -76,9 +76,9 @@ def test_results_are_compared_on_every_path(posed, name):
 def test_wrong_results_are_found_and_the_next_check_is_made(posed):
     posed.module.plant_fault("rot_lstm_resident_backward", "does nothing")
     names = [f"results, resident, {cell}, float32" for cell in ("rot_lstm", "lstm")]
-    said = io.StringIO()
-    assert worker.work(PosedGpu(), EVERY, names, 0.1, said) == 0
-    lines = [json.loads(line) for line in said.getvalue().splitlines()]
+    output = io.StringIO()
+    assert worker.work(PosedGpu(), EVERY, names, 0.1, output) == 0
+    lines = [json.loads(line) for line in output.getvalue().splitlines()]
     wrong, right = (line["result"] for line in lines if "done" in line)
     assert wrong["ok"] is False
     assert wrong["what"].startswith("gradient")
@@ -227,7 +227,7 @@ def test_an_interrupted_check_is_written_and_ends_with_its_status(tmp_path, monk
     assert "Interrupted" in capsys.readouterr().err
 
 
-def test_a_gpu_without_code_is_told(tmp_path, capsys):
+def test_a_gpu_without_code_is_reported(tmp_path, capsys):
     script = SCRIPT.replace('"ok":', '"has_code": False, "ok":')
     command_line = [sys.executable, "-c", script]
     found = command.check_gpu(tmp_path / "x.json", 30, ["facts", "crash"], command_line)
@@ -235,13 +235,13 @@ def test_a_gpu_without_code_is_told(tmp_path, capsys):
     assert "not built for this one" in capsys.readouterr().err
 
 
-def test_a_file_that_cannot_be_written_is_told_before_anything_is_done(tmp_path, capsys):
+def test_an_unwritable_file_is_reported_before_any_check(tmp_path, capsys):
     assert command.check_gpu(tmp_path / "no" / "x.json", 30, ["a"], COMMAND) == command.CANNOT
     assert "--output" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to check")
-def test_without_a_gpu_there_is_a_message_and_a_status(capsys, tmp_path):
+def test_without_a_gpu_there_is_a_message_and_an_exit_status(capsys, tmp_path):
     output = tmp_path / "x.json"
     assert main(["--check-gpu", "--output", str(output)]) == command.CANNOT
     assert "No GPU was checked" in capsys.readouterr().err
@@ -263,7 +263,7 @@ def test_options_that_do_nothing_are_refused(arguments, message, capsys):
 
 
 @pytest.mark.needs_cuda
-def test_a_worker_on_a_gpu_says_what_it_is(gpu, tmp_path):
+def test_a_worker_on_a_gpu_reports_the_device(gpu, tmp_path):
     output = tmp_path / "found.json"
     names = ["facts", RESULTS[0], "graphs, resident, rot_lstm", "no waiting, resident, rot_lstm"]
     assert command.check_gpu(output, 120, names, command.worker_command(0.1)) == 0

@@ -115,7 +115,7 @@ def test_a_device_that_is_not_the_current_one(gpu, kind, path):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_autocast_computes_what_the_half_type_would(gpu, kind, dtype):
+def test_autocast_matches_half_precision(gpu, kind, dtype):
     layer = kind.layer(4, 6).to(gpu.device)
     x = torch.randn(5, 3, 4, device=gpu.device, requires_grad=True)
     with torch.autocast("cuda", dtype=dtype):

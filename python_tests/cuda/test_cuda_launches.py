@@ -1,4 +1,4 @@
-"""How often kernels are launched, and what is said when they cannot be."""
+"""How often kernels are launched, and the errors of refused launches."""
 
 import pytest
 import torch
@@ -88,7 +88,7 @@ FORCED = {
 
 
 @pytest.mark.parametrize("name", FORCED)
-def test_a_forced_path_that_cannot_run_says_why(emulator, name):
+def test_a_forced_path_that_cannot_run_raises_with_the_reason(emulator, name):
     path, case, message = FORCED[name]
     emulator.force_path(path)
     tensors, _ = case.arguments(torch.float32)
@@ -111,7 +111,7 @@ def test_forced_clusters_that_cannot_run_say_why(emulator, device, dtype, messag
         LSTM.kernel(*tensors, None)
 
 
-def test_a_forced_path_without_cooperative_launch_says_why(emulator):
+def test_a_forced_path_without_cooperative_launch_raises_with_the_reason(emulator):
     emulator.module.pose_as(KNOWN["T4"] | {"cooperative_launch": False})
     emulator.force_path("cooperative")
     tensors, _ = Case(LSTM, 2, 2, 3, 6).arguments(torch.float32)
@@ -171,7 +171,7 @@ def test_clusters_that_are_refused_go_cooperative(emulator, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_removing_the_executor_brings_the_cpu_ops_back(emulator_module, kind):
+def test_removing_the_emulator_restores_the_cpu_ops(emulator_module, kind):
     tensors, _ = Case(kind, 3, 4, 5, 6).arguments(torch.float32)
     arguments = (*tensors, None, False)
     on_cpu = kind.kernel(*arguments)

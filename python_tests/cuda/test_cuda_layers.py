@@ -112,7 +112,7 @@ def test_backward_ops_pass_opcheck(forced, kind, wanted):
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_types_keep_how_far_a_gate_is_from_one(forced, kind, dtype):
+def test_half_precision_keeps_the_distance_of_a_gate_from_one(forced, kind, dtype):
     case = Case(kind, 3, 2, 5, 6)
     tensors = [torch.zeros_like(t).to(forced.device) for t in case.arguments(dtype)[0][:-1]]
     x, *states = tensors[: 1 + kind.num_states]
@@ -141,7 +141,7 @@ def test_backward_refuses_what_forward_did_not_save(machine, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_layer_trains_alike_on_the_cpu_kernels(emulator_module, kind):
+def test_a_layer_trains_as_on_the_cpu_kernels(emulator_module, kind):
     """Some steps of training: what the two do must not drift apart."""
     layer = kind.layer(4, 6, dtype=torch.float64)
     twin = copy.deepcopy(layer)

@@ -60,7 +60,7 @@ def test_larger_sizes_are_cooperative_and_the_largest_stepwise(cell, pass_name, 
 
 @pytest.mark.parametrize("pass_name", PASSES)
 @pytest.mark.parametrize("cell", CELLS)
-def test_tiles_of_the_batch_have_blocks_of_their_own_while_the_weights_fit(cell, pass_name):
+def test_tiles_of_the_batch_have_separate_blocks_while_the_weights_fit(cell, pass_name):
     def groups(batch: int, hidden: int) -> int:
         found = plan(cell, pass_name, hidden, "float16", "A100", batch, path="cooperative")
         return found["tile_groups"]
@@ -142,7 +142,7 @@ def test_clusters_are_as_small_as_their_blocks_allow(cell, dtype):
     assert (cluster(512, 128), cluster(512, 129)) == (16, None)
 
 
-def test_clusters_are_chosen_forward_for_half_types_where_the_gpu_has_them():
+def test_clusters_are_chosen_for_half_precision_forward_where_the_gpu_has_them():
     def path(pass_name: str, dtype: str, device: Any) -> str:
         return plan("rot_lstm", pass_name, 512, dtype, device)["path"]
 

@@ -139,7 +139,7 @@ def check_half(machine: Machine, setting: Setting, case: Case, dtype: torch.dtyp
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize("case", HALF_CASES, ids=str)
 @pytest.mark.parametrize("setting", [*SETTINGS, COOPERATIVE_PLAIN, CLUSTER], ids=str)
-def test_half_types_are_as_good_as_their_rounding(machine, setting, case, dtype):
+def test_half_precision_errors_are_within_rounding(machine, setting, case, dtype):
     check_half(machine, setting, case, dtype)
 
 
@@ -152,13 +152,13 @@ def test_half_types_are_as_good_as_their_rounding(machine, setting, case, dtype)
         for dtype in [HALF_TYPES[(number + number // len(KINDS)) % 2]]
     ],
 )
-def test_larger_half_types_are_as_good_as_their_rounding(machine, setting, case, dtype):
+def test_larger_half_precision_errors_are_within_rounding(machine, setting, case, dtype):
     check_half(machine, setting, case, dtype)
 
 
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize("kind", [k for k in KINDS if k.description.can_project], ids=str)
-def test_projections_of_half_types_are_as_good_as_their_rounding(machine, kind, dtype):
+def test_half_precision_projection_errors_are_within_rounding(machine, kind, dtype):
     check_half(machine, STEPWISE, Case(kind, 5, 3, 4, 22, outputs=9, packed=True), dtype)
 
 
@@ -168,7 +168,7 @@ def test_projections_of_half_types_are_as_good_as_their_rounding(machine, kind, 
 )
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("setting", [*SETTINGS, COOPERATIVE_PLAIN], ids=str)
-def test_gate_functions_match_the_reference(
+def test_gate_activations_match_the_reference(
     machine, setting, kind, gate_activation, angle_activation
 ):
     case = Case(

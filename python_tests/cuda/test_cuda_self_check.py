@@ -17,7 +17,7 @@ import torch
 from helpers import GRU, KINDS, LSTM, assert_all_near
 from kernel_cases import Case, run
 from machines import KNOWN, POSES
-from test_state_changes import draw
+from test_state_hooks import draw
 from torch.utils.checkpoint import checkpoint
 
 import rotcell

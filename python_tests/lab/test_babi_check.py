@@ -41,11 +41,11 @@ def test_wrong_answer_is_found(task: int) -> None:
 @pytest.mark.parametrize("task", ALL_TASKS)
 def test_support_that_does_not_support_is_found(task: int) -> None:
     for story, at, query in queries(generate(task, QUESTIONS, seed=8)):
-        told = sum(isinstance(line, Statement) for line in story.lines[:at])
+        statements = sum(isinstance(line, Statement) for line in story.lines[:at])
         if len(query.support) > 1:
             wrong = query.support[1:]
-        elif told > 1:
-            wrong = ((query.support[0] + 1) % told,)
+        elif statements > 1:
+            wrong = ((query.support[0] + 1) % statements,)
         else:
             continue
         (finding,) = check_stories(task, [with_line(story, at, replace(query, support=wrong))])
@@ -55,12 +55,12 @@ def test_support_that_does_not_support_is_found(task: int) -> None:
 def without_statement(story: Story, fact: int) -> Story:
     """The story without one statement; supports keep pointing at the others."""
     lines: list[Statement | Query] = []
-    told = 0
+    statements = 0
     for line in story.lines:
         if isinstance(line, Statement):
-            if told != fact:
+            if statements != fact:
                 lines.append(line)
-            told += 1
+            statements += 1
         else:
             kept = tuple(other - (other > fact) for other in line.support if other != fact)
             lines.append(replace(line, support=kept))
@@ -154,8 +154,8 @@ OPEN = [
 
 @pytest.mark.parametrize(("task", "text", "question"), OPEN)
 def test_questions_without_an_answer(task: int, text: str, question: str) -> None:
-    told = tuple(Statement(line) for line in text.split("|"))
-    (finding,) = check_stories(task, [Story((*told, Query(question, "yes", (0,))))])
+    statements = tuple(Statement(line) for line in text.split("|"))
+    (finding,) = check_stories(task, [Story((*statements, Query(question, "yes", (0,))))])
     assert finding.kind == "undetermined"
 
 

@@ -61,7 +61,7 @@ def test_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["train", "babi", "--task", "21"], "there is no bAbI task 21"),
         (["train", "babi", "--data", "/nowhere"], "/nowhere does not exist"),
@@ -78,12 +78,12 @@ def test_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_errors_are_one_line(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(arguments) == 1
     err = capsys.readouterr().err
     assert err.startswith("error: ")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 
@@ -104,7 +104,7 @@ def test_bad_usage(arguments: list[str]) -> None:
         cli.main(arguments)
 
 
-def test_train_tells_how_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_prints_its_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "c.pt"
     options = [*TRAIN, "--epochs", "2"]
     assert cli.main([*options, "--checkpoint", str(file)]) == 0
@@ -153,7 +153,7 @@ def test_downloaded_data_is_used_and_pointed_at(
     assert str(load_task(4, "official").data) == "official 1k"
 
 
-def test_interrupted_training_says_how_to_go_on(
+def test_interrupted_training_prints_how_to_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt(*_: object) -> None:
@@ -240,11 +240,11 @@ def test_dry_run_lists_and_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFi
     out = tmp_path / "out"
     options = ["--tasks", "4", "--seeds", "2", "--epochs", "2", "--workers", "2", *SOFT]
     assert cli.main(["sweep", "lstm", *options, "--out", str(out), "--dry-run"]) == 0
-    said, err = capsys.readouterr()
+    printed, err = capsys.readouterr()
     assert "data: generated (1000 questions, seed 0)" in err
-    assert said.splitlines()[0] == "task4-lstm-torch-size50-seed0-sigmoid"
-    assert "4 of 4 runs to do (2 lstm-torch, 2 rotlstm)" in said
-    assert "with 2 workers" in said
+    assert printed.splitlines()[0] == "task4-lstm-torch-size50-seed0-sigmoid"
+    assert "4 of 4 runs to do (2 lstm-torch, 2 rotlstm)" in printed
+    assert "with 2 workers" in printed
     assert not out.exists()
 
 

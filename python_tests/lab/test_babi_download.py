@@ -211,7 +211,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "wrong checksum": (lambda s, g: (Mirror(s.url("/a", g), "0" * 64), None), "wrong checksum"),
     "other files": (lambda s, g: (Mirror(s.url("/a", g)), EN_DIGEST), "not the published ones"),
     "not found": (lambda s, g: (Mirror(s.url("/gone")), None), "404"),
-    "nobody there": (lambda s, g: (Mirror("http://127.0.0.1:1/"), None), "refused"),
+    "no server": (lambda s, g: (Mirror("http://127.0.0.1:1/"), None), "refused"),
     "local file": (lambda s, g: (Mirror("file:///etc/hostname"), None), "not an http address"),
 }
 
@@ -255,7 +255,7 @@ def test_killed_download_leaves_no_target_and_is_swept_up(
     )
     try:
         assert STALLED.wait(120)  # a busy machine takes its time to import torch
-        (partial,) = tmp_path.iterdir()  # one hidden folder, under way
+        (partial,) = tmp_path.iterdir()  # one hidden folder, of the active download
         fast = Mirror(server.url("/good", good))
         other = tmp_path / "other"
         download(other, mirrors=[fast], digest=None, progress=silent)
@@ -271,7 +271,7 @@ def test_killed_download_leaves_no_target_and_is_swept_up(
     assert len(read_questions(target, 1, "train")) == 3
 
 
-def test_download_under_way_is_not_swept_up(server: Server, good: bytes, tmp_path: Path) -> None:
+def test_an_active_download_is_not_cleaned_up(server: Server, good: bytes, tmp_path: Path) -> None:
     mirror = Mirror(server.url("/good", good))
     target = tmp_path / "babi"
     nested: list[Path] = []

@@ -47,7 +47,9 @@ def test_seed_and_split_decide(task: int) -> None:
     assert generate(task, 50, 3) == generate(task, 50, 3)
     assert generate(task, 50, 3) != generate(task, 50, 4)
     assert generate(task, 50, 3, "train") != generate(task, 50, 3, "test")
-    assert generate(task, 50, 3)[0] == generate(task, 20, 3)[0]  # a longer file begins alike
+    assert (
+        generate(task, 50, 3)[0] == generate(task, 20, 3)[0]
+    )  # a longer file begins with the same questions
 
 
 def test_bytes_do_not_depend_on_the_process(tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ def test_computes_figure_2(cell: str, tensors: TaskTensors) -> None:
         words = [
             torch.cat([model.story_embedding(word), asked[-1, row]]) for word in batch.story[row]
         ]
-        told, _ = model.story_rnn(torch.stack(words).unsqueeze(1))
-        expected = model.dense(told[-1, 0])
+        outputs, _ = model.story_rnn(torch.stack(words).unsqueeze(1))
+        expected = model.dense(outputs[-1, 0])
         assert torch.allclose(model(batch)[row], expected, atol=1e-6)
 
 

@@ -19,11 +19,11 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1:00 min"), (185, "3:05 min"), (7800, "2:10 h")],
 )
-def test_duration(seconds: float, said: str) -> None:
-    assert duration(seconds) == said
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 def test_terminal_has_one_line_that_is_redrawn() -> None:

@@ -34,11 +34,11 @@ def is_committed(name: str) -> bool:
     return name not in ("index.html", "runs.csv") and not name.endswith(".svg")
 
 
-def test_the_page_is_what_the_runs_give(
+def test_the_page_matches_the_runs(
     summaries: list[Summary], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figure = pytest.importorskip("matplotlib.figure")
-    # Figures are drawn alike by every matplotlib, but not to the byte: there is nothing to compare.
+    # Figures of different matplotlib versions differ in their bytes, so they are not compared.
     monkeypatch.setattr(figure.Figure, "savefig", lambda *_, **__: None)
     expected = report_files(summaries, claims=True, notes=(PUBLISHED / NOTES).exists())
     by_hand = {"kernels.sha256", NOTES}
@@ -60,7 +60,7 @@ def test_the_readme_has_the_means_of_the_runs(summaries: list[Summary]) -> None:
         assert f"| {numbers} |" in text, f"README.md lacks the means {numbers}"
 
 
-def test_published_runs_are_on_official_data_and_say_what_made_them(
+def test_published_runs_use_official_data_and_record_their_environment(
     summaries: list[Summary],
 ) -> None:
     for summary in summaries:
@@ -107,12 +107,12 @@ def test_a_published_run_can_be_had_again(summaries: list[Summary], real_babi: P
     torch.set_num_threads(1)
     now = environment()
     names = ("machine", "instruction_set", "torch_instruction_set", "torch", "threads")
-    alike = [run for run in runs if all(run.environment[name] == now[name] for name in names)]
-    if not alike:
+    comparable = [run for run in runs if all(run.environment[name] == now[name] for name in names)]
+    if not comparable:
         seen = {tuple(run.environment[name] for name in names) for run in runs}
         pytest.skip(f"could not compare: made with {seen}, here is {[now[name] for name in names]}")
     # Task 4 has the shortest stories.
-    recorded = min(alike, key=lambda run: (run.settings.task != 4, run.seconds))
+    recorded = min(comparable, key=lambda run: (run.settings.task != 4, run.seconds))
     source = Source.at(str(real_babi))
     again = run_job(recorded.settings, lambda: source.load(recorded.settings.task))
     assert again.error is None

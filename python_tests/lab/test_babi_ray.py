@@ -54,7 +54,7 @@ def test_same_results_even_when_a_worker_is_lost(monkeypatch: pytest.MonkeyPatch
     for event in ray_engine(None, workers=1)([first, long, bad], OneTaskMissing()):
         assert isinstance(event, Ended)
         ended[event.result.settings] = event.result
-        if not killed:  # the long run is under way, or about to be
+        if not killed:  # the long run is active, or about to start
             killed = descendants("ray::_run") or descendants("ray::IDLE")
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)
@@ -66,7 +66,7 @@ def test_same_results_even_when_a_worker_is_lost(monkeypatch: pytest.MonkeyPatch
         assert ended[run].history == expected.result.history
 
 
-def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(NotInstalledError, match=r"pip install .ray"):
         ray_engine(None, 1)

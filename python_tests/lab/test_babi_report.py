@@ -164,7 +164,7 @@ def test_runs_that_do_not_compare_are_refused(tmp_path: Path) -> None:
         summarise(lines)
 
 
-def test_what_runs_were_computed_with_is_told_where_it_differs(tmp_path: Path) -> None:
+def test_differences_in_the_environment_of_runs_are_reported(tmp_path: Path) -> None:
     plan = make_plan(EXPERIMENTS["lstm"], tasks=(1,), seeds=2)
     folder = filled(tmp_path, plan)
     save_made_up(folder, plan.runs[0], 0.5, environment={"torch": "1", "commit": "c" * 40})
@@ -271,11 +271,11 @@ def test_verdicts(low: float, high: float, amount: float | None, verdict: str) -
     assert claims.judge(low, high, amount) == verdict
 
 
-def test_verdicts_on_being_alike() -> None:
+def test_verdicts_on_equality() -> None:
     assert claims.judge_within(-1.0, 2.0, -2.5, 2.5) == claims.REPRODUCED
     assert (
         claims.judge_within(-1.0, 3.0, -2.5, 2.5) == claims.UNDECIDED
-    )  # nothing found is not alike
+    )  # no finding is not equality
     assert claims.judge_within(2.6, 3.0, -2.5, 2.5) == claims.NOT
     assert claims.by_task({1: claims.NOT, 2: claims.NOT}) == claims.NOT
     assert claims.by_task({1: claims.NOT, 2: claims.REPRODUCED, 4: claims.NOT}) == (
@@ -325,14 +325,14 @@ def test_claims(tmp_path: Path) -> None:
     assert found["RotGRU does the same as GRU or slightly worse"][1:] == (
         "no runs yet", "undecided",
     )  # fmt: skip
-    said = " ".join(claims.does_rotation_help({"lstm": summary}))
-    assert "With hard gates, rotation helps an LSTM" in said
-    assert "(paper +3.9)" in said
-    assert "With sigmoid gates, there are not enough runs" in said
+    text = " ".join(claims.does_rotation_help({"lstm": summary}))
+    assert "With hard gates, rotation helps an LSTM" in text
+    assert "(paper +3.9)" in text
+    assert "With sigmoid gates, there are not enough runs" in text
     # Too few runs decide nothing.
     few = replace(summary, results=tuple(r for r in summary.results if r.settings.seed < 2))
     assert {verdict for *_, verdict in verdicts({"lstm": few}).values()} == {"undecided"}
-    # Nor do some of the tasks decide what is said of all.
+    # Some of the tasks do not decide for all.
     some = replace(summary, results=tuple(r for r in summary.results if r.settings.task > 2))
     found = verdicts({"lstm": some})
     assert found["it has a positive impact on most tasks"][2] == "undecided"
@@ -376,7 +376,7 @@ def test_gru_is_judged_by_the_mean_paired_by_seed(
     assert finding.measured.count("n = 3 seeds") == 2
 
 
-def test_tasks_with_few_runs_do_not_hide_what_the_others_say(tmp_path: Path) -> None:
+def test_tasks_with_few_runs_do_not_hide_the_other_tasks(tmp_path: Path) -> None:
     plan = make_plan(EXPERIMENTS["lstm"], tasks=(1, 2, 4), seeds=3)
     folder = Folder(tmp_path)
     folder.adopt(plan)

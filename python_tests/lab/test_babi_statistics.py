@@ -59,7 +59,7 @@ def test_welch() -> None:
     assert welch(same, Moments(94.42, 0.0, 10, rounding=0.05)).p > 0.05
 
 
-def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+def test_the_interval_has_its_nominal_coverage() -> None:
     rng = random.Random(0)
     covered = 0
     for _ in range(400):
@@ -90,7 +90,7 @@ def test_the_smallest_p_of_ten_and_ten() -> None:
     assert permutation_p(range(10), range(20, 30)) == 2 / math.comb(20, 10)
 
 
-def test_the_interval_excludes_zero_where_p_says_so() -> None:
+def test_the_interval_excludes_zero_where_p_is_small() -> None:
     rng = random.Random(1)
     seen = set()
     for _ in range(200):

@@ -114,12 +114,12 @@ _STATEMENTS = _TEXT.filter(lambda text: not text.endswith("?")).map(Statement)
 @st.composite
 def _stories(draw: st.DrawFn) -> Story:
     lines: list[Statement | Query] = []
-    told = 0
+    num_statements = 0
     for _ in range(draw(st.integers(1, 4))):
-        statements = draw(st.lists(_STATEMENTS, min_size=0 if told else 1, max_size=4))
+        statements = draw(st.lists(_STATEMENTS, min_size=0 if num_statements else 1, max_size=4))
         lines += statements
-        told += len(statements)
-        facts = st.lists(st.integers(0, told - 1), min_size=1, max_size=4, unique=True)
+        num_statements += len(statements)
+        facts = st.lists(st.integers(0, num_statements - 1), min_size=1, max_size=4, unique=True)
         lines.append(Query(draw(_TEXT), draw(_TEXT), tuple(draw(facts))))
     return Story(tuple(lines))
 

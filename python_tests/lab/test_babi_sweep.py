@@ -1,4 +1,4 @@
-"""Sweeps: one file a run, none lost, none twice, whatever is killed."""
+"""Sweeps: one file per run, none lost or repeated, whatever is killed."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_results_on_other_data_or_settings_are_not_taken(tmp_path: Path) -> None
         pending(small_plan(tasks=(4,), seeds=1, lr=0.1), folder, SMALL)
 
 
-def test_damaged_results_are_told_and_done_again(tmp_path: Path) -> None:
+def test_damaged_results_are_reported_and_recomputed(tmp_path: Path) -> None:
     folder, plan = Folder(tmp_path), small_plan(tasks=(4,), seeds=1)
     sweep(plan, folder, SMALL, in_this_process)
     good = contents(tmp_path)
@@ -213,7 +213,7 @@ def test_killed_and_resumed_has_the_same_files(tmp_path: Path) -> None:
         process.kill()
         process.communicate()
     assert workers
-    wait_until(lambda: not any(map(alive, workers)), 20)  # none is left to compute for nobody
+    wait_until(lambda: not any(map(alive, workers)), 20)  # no worker outlives its sweep
     survived = done()
     assert 1 <= len(survived) < 6
 
@@ -245,7 +245,7 @@ def test_two_sweeps_at_once_share_the_runs(tmp_path: Path) -> None:
         _, of_two = two.communicate(timeout=120)
     wait_until(lambda: not any(map(alive, workers)), 20)
     assert two.returncode == 0, of_two
-    done = [re.findall(r"\d/\d (task\S+) [\d.]+% in", said) for said in (of_one, of_two)]
+    done = [re.findall(r"\d/\d (task\S+) [\d.]+% in", text) for text in (of_one, of_two)]
     files = {path.stem for path in (out / "runs").glob("task*.json")}
     assert len(files) == 6
     assert not set(done[0]) & set(done[1])

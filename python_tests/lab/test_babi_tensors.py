@@ -100,7 +100,7 @@ def test_official_files_are_known_by_their_content(real_babi: Path, tmp_path: Pa
         data = Source.at(str(real_babi)).load(task).data
         assert str(data) == "official 1k"
         assert (data.train.kind, data.test.kind) == ("official", "official")
-    # Wherever they lie, and whatever --size says of a folder that holds the files themselves.
+    # In any folder; --size does not matter if the folder holds the files directly.
     shutil.copytree(real_babi / "en", tmp_path / "en-10k")
     assert str(Source.at(str(tmp_path / "en-10k"), "10k").load(4).data) == "official 1k"
     mixed = Source(None, str(real_babi), questions=20).load(4).data

@@ -1,4 +1,4 @@
-"""Training: the protocol, the same bits again, and going on after a kill."""
+"""Training: the protocol, reproducible bits, and resuming after a kill."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_checkpoint_loads_with_weights_only(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["c.pt"]
 
 
-def test_damaged_checkpoints_are_told(tmp_path: Path) -> None:
+def test_damaged_checkpoints_are_reported(tmp_path: Path) -> None:
     good = tmp_path / "good.pt"
     train(questions(), small(epochs=1), checkpoint=good)
     content = good.read_bytes()

@@ -56,7 +56,7 @@ def engine(runs: Iterable[Run], work: Any) -> Generator[Event, None, None]:
         yield Ended(work.compute(run, 1, None, lambda _: None))
 
 
-def test_rates_are_chosen_with_seeds_of_their_own_and_widened_at_an_edge(tmp_path: Path) -> None:
+def test_rates_are_chosen_with_separate_seeds_and_widened_at_an_edge(tmp_path: Path) -> None:
     done, failed = run_study(STUDY, tmp_path, Made(), engine, lambda _: None)
     found = Store(tmp_path / "groups" / "runs" / "made-up.jsonl").records
     assert (done, failed) == (len(found), 0)
@@ -141,7 +141,7 @@ def test_dry_run(
     assert "the data of music must be at an existing path" in capsys.readouterr().err
 
 
-def test_a_study_that_is_killed_goes_on(tmp_path: Path) -> None:
+def test_a_killed_study_continues(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rotcell.lab", "sweep", "core", "--workers", "1"]
     with subprocess.Popen([*command, "--out", str(tmp_path)], stdout=subprocess.DEVNULL) as process:
         path = tmp_path / "groups" / "runs" / "core.jsonl"

@@ -58,7 +58,7 @@ def test_the_tables_are_groups(dataset: str, order: int) -> None:
     assert torch.equal(table, table.t()) == (dataset in ("parity", "mod5", "mod7"))
 
 
-def test_products_are_those_of_permutations() -> None:
+def test_products_match_permutations() -> None:
     elements, products = groups.sequences("s3", 9, 5, seed=1)
     known = list(permutations(range(3)))
     for row in range(5):
@@ -201,7 +201,7 @@ def test_music_is_scored_per_step_whatever_the_lengths(rolls: Path) -> None:
     assert record["outcome"]["test"]["nll"] < total / steps
 
 
-def test_music_says_what_is_wrong_with_data(tmp_path: Path) -> None:
+def test_music_reports_invalid_data(tmp_path: Path) -> None:
     pytest.importorskip("scipy.io")
     settings = small_run(task="music", dataset="jsb")
     with pytest.raises(DataError, match="music needs --data"):
@@ -243,7 +243,7 @@ def test_what_is_copied_comes_after_the_signal() -> None:
     assert (symbols[17:] == copying.BLANK).all()
     task = replace(copying.TASK, budget=Budget(1, "linear"), epoch_steps=2, batch=4, test_rows=64)
     problem, _ = task.problem(small_run(task="copying", dataset="t200"), None)
-    with torch.no_grad():  # the best without memory: certain of blanks, then all eight alike
+    with torch.no_grad():  # the best without memory: certain of blanks, then uniform over all eight
         problem.model.linear.weight.zero_()
         problem.model.linear.bias.copy_(torch.tensor([0.0] * 8 + [-30.0]))
         eight = problem.loss(problem._test)
@@ -256,8 +256,8 @@ def test_recall_asks_for_the_digit_after_a_letter() -> None:
     symbols, targets = recall.sequences(30, 200, seed=5)
     assert symbols.shape == (33, 200)
     for row in range(200):
-        told, asked = symbols[:30, row].tolist(), int(symbols[32, row])
-        pairs = dict(zip(told[::2], told[1::2], strict=True))
+        letters, asked = symbols[:30, row].tolist(), int(symbols[32, row])
+        pairs = dict(zip(letters[::2], letters[1::2], strict=True))
         assert len(pairs) == 15
         assert pairs[asked] - recall.LETTERS == int(targets[32, row])
     assert (symbols[30:32] == recall.QUESTION).all()

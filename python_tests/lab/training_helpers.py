@@ -60,7 +60,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 300) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that nobody has reaped yet does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:

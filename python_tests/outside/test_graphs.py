@@ -47,7 +47,7 @@ def test_a_trace_runs_and_trains_at_any_shape(kind: Kind, under_no_grad: bool) -
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("form", ["layer", "cell"])
-def test_scripting_names_the_ways_to_go(kind: Kind, form: str) -> None:
+def test_scripting_names_the_alternatives(kind: Kind, form: str) -> None:
     module = getattr(kind, form)(3, 4)
     for model in (module, nn.Sequential(module)):
         with pytest.raises(NotImplementedError, match=r"jit\.trace.*export.*torch\.compile"):
@@ -93,7 +93,7 @@ def test_exported_with_dynamic_length_and_batch(kind: Kind) -> None:
     assert_near(program.module()(x), model(x))
 
 
-def test_export_of_a_packed_sequence_names_the_way_to_go() -> None:
+def test_export_of_a_packed_sequence_names_the_alternative() -> None:
     class Tagger(nn.Module):
         def __init__(self) -> None:
             super().__init__()

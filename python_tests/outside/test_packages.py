@@ -161,7 +161,7 @@ def as_ours(lstm: nn.LSTM, kind: Kind) -> nn.Module:
 
 @pytest.mark.parametrize("kind", [LSTM, PLAIN_LSTM], ids=str)
 @pytest.mark.filterwarnings("ignore")
-def test_recurrent_ppo_learns_what_it_learns_with_nn_lstm(kind: Kind) -> None:
+def test_recurrent_ppo_learns_as_with_nn_lstm(kind: Kind) -> None:
     sb3_contrib = pytest.importorskip("sb3_contrib")
 
     def learnt(swap: bool) -> dict[str, Tensor]:
@@ -192,7 +192,7 @@ def test_recurrent_ppo_learns_what_it_learns_with_nn_lstm(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", [LSTM, PLAIN_LSTM], ids=str)
 @pytest.mark.filterwarnings("ignore")
-def test_deepar_forecasts_what_it_forecasts_with_nn_lstm(kind: Kind, tmp_path: Path) -> None:
+def test_deepar_forecasts_match_nn_lstm(kind: Kind, tmp_path: Path) -> None:
     deepar = pytest.importorskip("gluonts.torch.model.deepar")
     from gluonts.dataset.common import ListDataset
 

@@ -141,7 +141,7 @@ class Browser:
         self.devtools("Emulation.setDeviceMetricsOverride", size)
 
     def use_colors(self, scheme: str) -> None:
-        """What the system is said to prefer: light or dark."""
+        """The emulated system preference: light or dark."""
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self.devtools("Emulation.setEmulatedMedia", {"features": [feature]})
 

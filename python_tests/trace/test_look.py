@@ -107,7 +107,7 @@ def test_the_trace_is_of_the_story_as_the_model_reads_it(path):
         assert float(chance) == pytest.approx(float(expected[reader.dictionary[word]]), abs=1e-5)
 
 
-def test_words_that_nobody_knows(path):
+def test_unknown_words_are_reported(path):
     with pytest.raises(LookError, match="no word that the model knows"):
         look_at_question(Reader.load(path), ["xyzzy"], QUESTION)
 
@@ -115,9 +115,9 @@ def test_words_that_nobody_knows(path):
 def test_command_for_a_question_of_the_test(path, tmp_path, capsys):
     out = tmp_path / "page.html"
     assert main(["look", str(path), "--question", "2", "--out", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert str(out) in said
-    assert "right is" in said
+    out_text = capsys.readouterr().out
+    assert str(out) in out_text
+    assert "right is" in out_text
     assert "Question 2 of bAbI task 1" in out.read_text(encoding="utf-8")
 
 
@@ -139,7 +139,7 @@ def test_command_for_a_typed_story(path, tmp_path, capsys, monkeypatch):
         (["--task", "2"], "need --question"),
     ],
 )
-def test_command_says_what_is_wrong(path, arguments, message, capsys):
+def test_command_reports_errors(path, arguments, message, capsys):
     assert main(["look", str(path), *arguments]) == 1
     assert message in capsys.readouterr().err
 
@@ -150,8 +150,8 @@ def test_the_demo_ends_with_a_page(tmp_path):
         task=18, cell="rotlstm", state_size=6, embedding=5, epochs=1, gates="sigmoid"
     )
     train(SOURCE.load(18), settings, checkpoint=path)
-    said = demo._look(SOURCE, tmp_path, tmp_path)
-    assert str(tmp_path / "look.html") in said
+    out_text = demo._look(SOURCE, tmp_path, tmp_path)
+    assert str(tmp_path / "look.html") in out_text
     assert "bAbI task 18" in (tmp_path / "look.html").read_text(encoding="utf-8")
     assert "No page" in demo._look(SOURCE, tmp_path / "none", tmp_path)
 

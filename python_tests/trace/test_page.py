@@ -135,7 +135,7 @@ def test_a_choice_that_does_not_fit_is_refused(tmp_path):
         ),
     ],
 )
-def test_says_what_does_not_fit(tmp_path, trace, arguments, message):
+def test_mismatched_arguments_are_reported(tmp_path, trace, arguments, message):
     with pytest.raises(PageError, match=message):
         trace.save(tmp_path / "t.html", **arguments)
     assert not (tmp_path / "t.html").exists()

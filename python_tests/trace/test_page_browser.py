@@ -133,7 +133,7 @@ def test_the_slider_and_a_click_on_a_word_choose_the_token(page, trace):
     assert page.run("return document.getElementById('slider').value") == "2"
 
 
-def test_hovering_tells_the_value(page, trace):
+def test_hovering_shows_the_value(page, trace):
     for row, step in ((0, 0), (3, 8), (2, 4)):
         page.point(*cell_at(page, row, step))
         tip = page.text("#tip")
@@ -187,7 +187,7 @@ def test_pairs_can_be_ordered_by_how_much_they_turn(page, trace):
     assert found == expected
 
 
-def test_finds_the_tokens_where_a_pair_turns_alike(page, trace):
+def test_finds_tokens_with_a_similar_rotation_of_a_pair(page, trace):
     page.choose("#within", "40")
     page.press("f")
     pair = chosen_pair(page)
@@ -243,7 +243,7 @@ def test_the_plane_ends_where_the_state_is(page, trace):
 
 
 @pytest.mark.parametrize("step", range(1, STEPS))
-def test_arcs_go_the_way_of_the_turn(page, trace, step):
+def test_arcs_follow_the_direction_of_the_rotation(page, trace, step):
     page.choose("#slider", str(step))
     pair = chosen_pair(page)
     x, y = page.run(
@@ -258,7 +258,7 @@ def test_arcs_go_the_way_of_the_turn(page, trace, step):
     )
 
 
-def test_answers_and_words_that_mattered(page, reading):
+def test_answers_and_salient_words(page, reading):
     page.choose("#slider", "4")
     best = int(reading.probabilities[4].argmax())
     chance = round(100 * float(reading.probabilities[4, best]))
@@ -321,7 +321,7 @@ def test_everything_can_be_reached_and_has_a_name(page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_texts_stand_out_from_the_ground(page, scheme):
+def test_text_contrasts_with_its_background(page, scheme):
     page.use_colors(scheme)
     page.wait(f"document.documentElement.dataset.theme === '{scheme}'")
     ratios = page.run(

@@ -194,7 +194,7 @@ def test_models_of_a_sweep_are_measured_and_not_trained(tmp_path, monkeypatch):
     assert found["norm"]
 
 
-def test_the_page_in_the_repository_is_what_the_runs_give():
+def test_the_page_in_the_repository_matches_the_runs():
     numbers = figures.Numbers(figures.load())
     if not numbers.tasks:
         pytest.skip("no run is committed")

@@ -267,7 +267,7 @@ def test_leaves_the_layer_as_it_was():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_types_are_traced_in_the_kernels_type(dtype):
+def test_half_precision_is_traced_in_the_kernels_dtype(dtype):
     layer, x = RotLSTM(3, 4, dtype=dtype), torch.randn(5, 2, 3, dtype=dtype)
     trace = rotcell.trace(layer, x)
     assert trace[0].angles.dtype == torch.float32
@@ -307,7 +307,7 @@ def test_summary_counts_saturated_steps_and_averages_round_the_circle():
     assert "saturated" in str(rotcell.trace(layer, x).summary())
 
 
-def test_turn_is_the_way_to_the_nearest_whole_turn():
+def test_turn_is_the_signed_distance_to_the_nearest_whole_turn():
     angles = torch.tensor([0.0, 0.1, math.pi, 2 * math.pi - 0.1])
     torch.testing.assert_close(turn(angles), torch.tensor([0.0, 0.1, math.pi, 0.1]))
 
@@ -322,7 +322,7 @@ def test_names_of_directions():
         trace[0]["q"]
 
 
-def test_says_what_it_cannot_trace():
+def test_untraceable_layers_are_refused_with_a_reason():
     x = torch.randn(2, 1, 3)
     with pytest.raises(TypeError, match=r"nn\.GRU resets after"):
         rotcell.trace(nn.GRU(3, 4), x)

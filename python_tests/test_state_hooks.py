@@ -1,7 +1,8 @@
-"""What happens to the state between steps: resets, recurrent dropout, zoneout; and c of every step.
+"""State hooks (resets, recurrent dropout, zoneout), and the cell states of every step.
 
-Each is compared with something that does not know of it: pieces of a sequence run alone, nn.LSTM
-with masked weights, single steps of the cells. Kernels are then held against the reference.
+Each is compared with code that does not implement it: separate runs of the parts of a sequence,
+nn.LSTM with masked weights, single steps of the cells. Then the kernels are compared with
+the reference.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def cases() -> Iterator[Case]:
 
 
 @pytest.mark.parametrize("case", list(cases()), ids=str)
-def test_kernels_do_what_the_reference_does(case: Case) -> None:
+def test_kernels_match_the_reference(case: Case) -> None:
     tensors, batch_sizes = case.arguments()
     kind = case.kind
     has_cells = kind.num_states == 2
@@ -240,7 +241,7 @@ def test_resets_that_do_not_fit(kind: Kind, resets: Any, error: type, text: str)
         kind.layer(3, 4)(torch.randn(5, 2, 3), resets=resets)
 
 
-def test_resets_of_packed_input_must_be_packed_alike(kind: Kind) -> None:
+def test_resets_must_be_packed_with_the_lengths_of_the_input(kind: Kind) -> None:
     layer, x = kind.layer(3, 4), pack([torch.randn(n, 3) for n in (2, 5)])
     with pytest.raises(TypeError, match="resets must be a PackedSequence, as the input is"):
         layer(x, resets=torch.zeros(7).bool())
@@ -403,7 +404,7 @@ def test_options_that_are_no_probability(kind: Kind, options: dict[str, Any], te
 
 
 @pytest.mark.parametrize("kind", WITH_MEMORY, ids=str)
-def test_there_is_no_zoneout_of_a_projection(kind: Kind) -> None:
+def test_zoneout_of_a_projection_is_refused(kind: Kind) -> None:
     with pytest.raises(ValueError, match=r"zoneout must be 0 with proj_size=2.*got 0.1"):
         kind.layer(3, 4, proj_size=2, zoneout=0.1)
 
@@ -488,7 +489,7 @@ def test_what_is_not_used_changes_no_bit(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_half_types(kind: Kind, dtype: torch.dtype) -> None:
+def test_half_precision(kind: Kind, dtype: torch.dtype) -> None:
     case = Case(kind, 3, 4, 4, 6, packed=True)
     exact, batch_sizes = case.arguments()
     rounded = [None if t is None else t.to(dtype) for t in exact]
@@ -508,7 +509,7 @@ def test_half_types(kind: Kind, dtype: torch.dtype) -> None:
 
 
 def test_autocast_takes_the_masks_along(kind: Kind) -> None:
-    # One layer: the masks of a second one would be drawn in another type, so other ones.
+    # One layer: masks of a second one would be drawn in another dtype and differ.
     layer = kind.layer(3, 5, recurrent_dropout=0.3, zoneout=0.2)
     x, resets = torch.randn(4, 2, 3), torch.rand(4, 2) < 0.3
     with torch.autocast("cpu", dtype=torch.bfloat16):

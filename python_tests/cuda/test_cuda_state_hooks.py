@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers import KINDS, assert_all_near, gradients
 from kernel_cases import Case, output_gradients, run
-from test_state_changes import OPTIONS, WITH_MEMORY, draw, run_with_all
+from test_state_hooks import OPTIONS, WITH_MEMORY, draw, run_with_all
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import rotcell
@@ -22,7 +22,7 @@ def op_cases():
 
 
 @pytest.mark.parametrize("case", list(op_cases()), ids=str)
-def test_ops_do_what_the_reference_does(machine, case):
+def test_ops_match_the_reference(machine, case):
     kind, has_cells = case.kind, case.kind in WITH_MEMORY
     tensors, batch_sizes = case.arguments()
     tensors = [None if t is None else t.to(machine.device) for t in tensors]
@@ -50,7 +50,7 @@ def test_ops_do_what_the_reference_does(machine, case):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_half_types(machine, kind):
+def test_half_precision(machine, kind):
     case = Case(kind, 3, 4, 4, 6)
     exact, _ = case.arguments()
     rounded = [None if t is None else t.to(machine.device, torch.bfloat16) for t in exact]
@@ -89,7 +89,7 @@ def test_layers_with_everything_at_once(machine, kind, packed):
 
 @pytest.mark.parametrize("path", ["resident", "cooperative"])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_another_path_by_force_says_what_it_lacks(machine, kind, path):
+def test_another_forced_path_raises_with_the_missing_feature(machine, kind, path):
     layer = kind.layer(3, 4, zoneout=0.1).to(machine.device)
     x = torch.randn(5, 2, 3, device=machine.device)
     machine.force_path(path)

@@ -11,7 +11,7 @@ HALF_TYPES = [torch.bfloat16, torch.float16]
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_half_types_are_as_good_as_their_rounding(kind, packed, dtype):
+def test_half_precision_errors_are_within_rounding(kind, packed, dtype):
     case = Case(kind, 5, 20, 7, 19, packed=packed)
     tensors, batch_sizes = case.arguments(dtype)
     results, grads = run(kind.kernel, tensors, batch_sizes, False)
@@ -27,7 +27,7 @@ def test_half_types_are_as_good_as_their_rounding(kind, packed, dtype):
 
 @pytest.mark.parametrize("dtype", HALF_TYPES, ids=str)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_layers_train_in_half_types(kind, dtype):
+def test_layers_train_in_half_precision(kind, dtype):
     layer = kind.layer(4, 6, num_layers=2, bidirectional=True, dtype=dtype)
     out, _ = layer(torch.randn(5, 3, 4, dtype=dtype))
     out.sum().backward()
@@ -62,7 +62,7 @@ def test_autocast_leaves_float64_alone(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_autocast_computes_what_bfloat16_would(kind):
+def test_autocast_matches_bfloat16(kind):
     layer = kind.layer(4, 6)
     x = torch.randn(5, 3, 4)
     with torch.autocast("cpu", dtype=torch.bfloat16):
