@@ -120,8 +120,8 @@ def threads(found: Found) -> str:
         "",
         "pass",
         "of nn.LSTM's time",
-        "of its own with one thread",
-        "nn.LSTM: of its own with one thread",
+        "ratio to its time with one thread",
+        "nn.LSTM: ratio to its time with one thread",
     ]
     return table(head, lines)
 

@@ -44,7 +44,7 @@ def ratio(row: Row, first: str = ROTCELL, second: str = TORCH) -> Ratio | None:
 
 
 def median(row: Row, name: str) -> float | None:
-    """Seconds a call of one contestant, if it was measured."""
+    """Seconds per call of one contestant, if it was measured."""
     value: float | None = row["timings"].get(name, {}).get("median_s")
     return value
 

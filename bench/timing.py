@@ -37,7 +37,7 @@ class Effort:
 
 @dataclass
 class Timing:
-    """Seconds a call; one number a sample, each the mean over `calls_per_sample` calls."""
+    """Seconds per call; one number per sample, each the mean over `calls_per_sample` calls."""
 
     samples: list[float] = field(default_factory=list)
     calls_per_sample: int = 1

@@ -61,7 +61,7 @@ def parse_list(text):
 
 
 def of_torch(flags, numbers):
-    """Those torch was built for, as it says them ('sm_80 sm_90 ...'), and PTX of the newest.
+    """The architectures that torch was built for ('sm_80 sm_90 ...'), and PTX of the newest.
 
     Left out: what is too old for the kernels, and what nvcc, which knows the given numbers ('75',
     '80', ...), cannot compile for. Newer GPUs than those that stay run the PTX.

@@ -1,4 +1,4 @@
-"""The CUDA compiler: where it is, whether it fits torch, and what it is told."""
+"""The CUDA compiler: where it is, whether it fits torch, and its options."""
 
 import os
 import re
@@ -41,7 +41,7 @@ class Toolkit(NamedTuple):
         settings = dict(re.findall(r"^#\$ (\w+)=(.*)$", steps, re.MULTILINE))
         includes = re.findall(r'"-I([^"]+)"', settings.get("INCLUDES", ""))
         libraries = re.findall(r'"-L([^"]+)"', settings.get("LIBRARIES", ""))
-        # The compiler looks into /usr/include by itself, and must do so last.
+        # The compiler searches /usr/include anyway, and must do so last.
         includes = [f for f in map(os.path.realpath, includes) if f != "/usr/include"]
         return includes, [os.path.realpath(folder) for folder in libraries]
 
@@ -63,7 +63,7 @@ def toolkit_of(nvcc):
     answer = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False).stdout
     found = re.search(r"release (\d+\.\d+), V(\d+(?:\.\d+)+)", answer)
     if found is None:
-        raise SystemExit(f"{nvcc} --version does not say its version: {answer!r}")
+        raise SystemExit(f"{nvcc} --version does not print its version: {answer!r}")
     return Toolkit(nvcc, *found.groups())
 
 
@@ -118,7 +118,7 @@ def chosen_architectures(torch, toolkit):
 
 
 def nvcc_command(toolkit, compiler, csrc=ROOT / "csrc"):
-    """nvcc and what it is told for every file, but for the architectures."""
+    """nvcc with the options for every file, except for the architectures."""
     host, *host_flags = [word for word in compiler if Path(word).name not in WRAPPERS]
     passed_on = [f"-Xcompiler={flag}" for flag in host_flags]
     return [toolkit.nvcc, "-ccbin", host, *NVCC_FLAGS, f"-I{csrc}", *passed_on]

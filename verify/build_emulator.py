@@ -1,7 +1,7 @@
 """Compiles _emulator: the CUDA ops and kernels for the emulator. For tests only.
 
 `python verify/build_emulator.py` prints the path of the module. CXXFLAGS and LDFLAGS are heeded,
-for sanitizers; each set of flags has a folder of its own.
+for sanitizers; each set of flags has a separate folder.
 """
 
 import fcntl

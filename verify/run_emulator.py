@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs the CUDA kernels on the CPU, in the emulator, where a mistake shows.
+"""Runs the CUDA kernels on the CPU, in the emulator.
 
-First every kernel as it is, and those of one cell of each recurrence under AddressSanitizer with
-UndefinedBehaviorSanitizer and under ThreadSanitizer. Then with the faults of faults/source.toml
-planted, one at a time: each must be caught.
+First every kernel as it is, and the kernels of one cell per recurrence under AddressSanitizer with
+UndefinedBehaviorSanitizer and under ThreadSanitizer. Then with each fault of faults/source.toml
+planted: it must be caught.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from planting import (
 )
 
 FLAGS = ["-std=c++20", "-DROTCELL_EMULATOR"]
-# Sanitizers and planted faults concern the template: one cell of each recurrence is enough.
+# Sanitizers and planted faults test the templates: one cell per recurrence is enough.
 FEW_CELLS = "-DROTCELL_FEW_CELLS"
-# ASan sees null pointers and most misaligned ones by itself; checking each takes long to compile.
+# ASan detects null pointers and most misaligned ones anyway; these checks take long to compile.
 UNDEFINED = "-fno-sanitize=null,alignment"
 SANITIZERS = {
     "address": [

@@ -35,7 +35,7 @@ sys.path.append(str(ROOT / "build_tools"))
 from cuda_compiler import find_nvcc, nvcc_command, toolkit_of
 
 FLAGS = ["-std=c++20", "-pthread", "-DROTCELL_EMULATOR", "-DROTCELL_PTX", *includes()]
-# A product and a sum are rounded one after the other, whatever the processor could do.
+# No contraction: PTX rounds a product and a sum separately.
 FAST = ["-O2", "-march=native", "-ffp-contract=off"]
 # Of the kernels only the names and launches are needed.
 PLAIN = ["-O0"]
@@ -183,8 +183,8 @@ def check(work: Path, ptx: Path, pool: ThreadPoolExecutor) -> None:
     def checked(architecture: str, part: str) -> str:
         options = ["--once", "--coverage", coverage(architecture, part), *part.split()]
         start = time.monotonic()
-        said = run(work / "cuda_driver", "--ptx", ptx / architecture, *options)
-        return f"{said} ({time.monotonic() - start:.0f} s)"
+        output = run(work / "cuda_driver", "--ptx", ptx / architecture, *options)
+        return f"{output} ({time.monotonic() - start:.0f} s)"
 
     runs = [(f"sm_{arch} {part}", arch, part) for arch, parts in CHECKED.items() for part in parts]
     jobs = [(name, pool.submit(checked, arch, part)) for name, arch, part in runs]

@@ -69,7 +69,7 @@ void check(CellIndex cell, const Shape& shape, const OnPath& where) {
     }
     ++failed;
     std::printf(
-        "FAILED %s %s on %d multiprocessors, %zu bytes a number, B%lld T%lld H%lld%s%s%s, %s "
+        "FAILED %s %s on %d multiprocessors, %zu bytes per number, B%lld T%lld H%lld%s%s%s, %s "
         "order: %s\n",
         kCells[cell].name, cuda::path_name(where.path).c_str(), where.device.multiprocessors,
         sizeof(T), static_cast<long long>(shape.batch), static_cast<long long>(shape.steps),

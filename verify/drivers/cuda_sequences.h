@@ -325,7 +325,7 @@ class CudaCell {
   Sequence sequence_;
   Shape shape_;
   int64_t H, B, G, N;
-  int64_t C, O;  // H, or 0 for a cell without memory, without a second matmul
+  int64_t C, O;  // H, or 0 for a cell without cell state, without a second matmul
   std::vector<T> w_hh, from_input, h0;
   std::vector<A> c0;
 };

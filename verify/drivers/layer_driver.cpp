@@ -1,4 +1,4 @@
-// Runs whole layer calls of the CPU runtime without torch, on threads of its own, so that
+// Runs whole layer calls of the CPU runtime without torch, on the driver's threads, so that
 // sanitizers see plans, buffers, packing, threads and the worker of forked processes as well as the
 // kernels. float results are compared with double ones, and those of several threads with those of
 // one.
@@ -278,7 +278,7 @@ int main(int count, char** arguments) {
   only_threads = count == 2 && arguments[1] == std::string("--threads");
   use_thread_pool(kPool);
   // Until threads have met other programs' threads, they share units also on a busy machine. Hence
-  // both passes of the first case come first, one of them in a process of its own. That is forked
+  // both passes of the first case come first, one of them in a separate process. That is forked
   // before there are threads, as ThreadSanitizer demands.
   std::set<std::string> plans{plan_name(0, kCases[0], kSeveral)};
   check_after_fork();

@@ -18,7 +18,7 @@ void set_order(Order order, uint64_t seed = 0);
 // The device that launches run on and that cuda::device_properties returns. At first an H100.
 void pose_as(const cuda::DeviceProperties& device);
 
-// Whether cuda::is_capturing says that work goes into a CUDA graph. At first it does not.
+// What cuda::is_capturing returns: whether a CUDA graph is being captured. False at first.
 void pretend_capture(bool capturing);
 
 // Launches since the start or the last reset_launches, all and by kernel name.

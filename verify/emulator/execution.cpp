@@ -122,7 +122,7 @@ ROTCELL_EMULATOR_UNWATCHED void fiber_entry() {
   while (run_kernel() && take_over_next(*execution.current)) continue;
   announce_exit();
   switch_fiber(execution.current->fiber, execution.scheduler, true);
-  std::abort();  // nobody switches back
+  std::abort();  // not reached: no fiber switches back
 }
 
 void start(Thread& thread) {

@@ -1,4 +1,4 @@
-// A flow of control with a stack of its own, known to the sanitizers.
+// A flow of control with a separate stack, announced to the sanitizers.
 #pragma once
 
 #include <cstddef>

@@ -25,7 +25,7 @@ Device device_at(int) { return cpu_device(); }
 // The emulator is done when a launch returns, so one stream is as good as any.
 cuda::Stream current_stream(int) { return nullptr; }
 
-// Whoever reads what nobody wrote gets NaN.
+// Reading uninitialized memory gives NaN.
 Tensor empty(Sizes sizes, DType dtype, Device device) {
   Tensor tensor = Tensor::empty(sizes, dtype, device);
   tensor.fill_(std::numeric_limits<double>::quiet_NaN());
@@ -131,7 +131,7 @@ PYBIND11_MODULE(_emulator, m) {
       },
       py::arg("device"), "The GPU to be, by its properties.");
   m.def("pretend_capture", emulator::pretend_capture, py::arg("capturing"),
-        "Whether the ops are told that their work goes into a CUDA graph.");
+        "Whether is_capturing() reports that a CUDA graph is being captured.");
   m.def("plant_fault", plant_fault, py::arg("kernel"), py::arg("fault"),
         "Launches of kernels whose names begin so have this fault, until remove_faults.");
   m.def("remove_faults", emulator::remove_faults);

@@ -79,7 +79,7 @@ struct alignas(64) Thread {
 
 struct Warp {
   Thread* lanes;     // the first of them
-  unsigned present;  // one bit a lane: the last warp of a block may have fewer than 32
+  unsigned present;  // one bit per lane: the last warp of a block may have fewer than 32
   unsigned waiting;  // in a warp operation
   unsigned exited;
 };
@@ -111,7 +111,7 @@ struct Block {
 #endif
 };
 
-// Blocks that meet at barriers of their own and write into each other's shared memory.
+// Blocks with common barriers that write into each other's shared memory.
 struct Cluster {
   Block* blocks;       // the first of them
   unsigned arrived;    // threads, at the barrier that is not complete yet

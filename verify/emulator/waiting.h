@@ -60,7 +60,7 @@ struct TileFragments {
 // c += a b, by all 32 lanes.
 ROTCELL_EMULATOR_UNWATCHED void multiply_tiles(TileFragments& fragments, Site site);
 
-// Ends the thread: checks that nobody waits for it.
+// Ends the thread: checks that no thread waits for it.
 ROTCELL_EMULATOR_UNWATCHED void leave(Thread& thread);
 
 // Makes threadIdx and its like those of `thread`, which is about to run.

@@ -1,4 +1,4 @@
-// Operations that do the same for each lane by itself.
+// Operations that act on each lane separately.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,4 @@
-// What the bits of numbers of 16 bits stand for.
+// The values of 16-bit floating-point numbers.
 #pragma once
 
 #include <bit>

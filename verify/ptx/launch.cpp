@@ -17,7 +17,7 @@ namespace {
 
 struct Entry {
   Module* module;
-  std::string symbol;  // as it stands there
+  std::string symbol;  // as in the PTX
 };
 
 std::deque<Module> modules;

@@ -103,7 +103,7 @@ void add_space(Operations& o, const std::string& load, const std::string& store)
 
 constexpr size_t copy_bytes = 16;
 
-// Nobody may touch the place until the copies are waited for.
+// No access is allowed until the copies have been waited for.
 void run_copy(Warp& warp, const Instruction& instruction, uint32_t active) {
   for_lanes(active, [&](int lane) {
     const uint64_t to = warp.address(instruction.operands[0], lane);

@@ -87,7 +87,7 @@ class Reader {
     while (is_space(peek())) advance(1);
   }
 
-  // What stands before the character, which is left behind.
+  // The text before the character, which is consumed.
   string_view take_until(char end) {
     const size_t found = text_.find(end, at_);
     if (found == string_view::npos) fail("the end is missing", line_);
@@ -158,7 +158,7 @@ class Reader {
     for (unsigned long i = 0; i < count; ++i) add_register(prefix + std::to_string(i), width, line);
   }
 
-  // Blocks of their own may declare a name again.
+  // Nested blocks may declare a name again.
   Operand add_register(const std::string& name, Width width, int line) {
     const Operand made{kernel_.words, kernel_.registers, width, false};
     const auto [found, is_new] = registers_.try_emplace(name, made);
@@ -227,7 +227,7 @@ class Reader {
   }
 
   uint64_t value_of(string_view word, int line) const {
-    // Parameters and shared memory are spaces of their own, which begin at 0.
+    // Parameters and shared memory are separate address spaces that begin at 0.
     const bool is_symbol = std::find(symbols_.begin(), symbols_.end(), word) != symbols_.end() ||
                            word.find("rotcell_shared") != string_view::npos;
     if (is_symbol) return 0;

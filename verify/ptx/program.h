@@ -17,7 +17,7 @@ struct Instruction;
 // What an instruction does to the lanes of a warp that have their bit in `active`.
 using Run = void (*)(Warp& warp, const Instruction& instruction, uint32_t active);
 
-// What tells the scheduler more than to run the next instruction.
+// How the scheduler continues after an instruction.
 enum class Flow : uint8_t {
   next,
   branch,
@@ -33,7 +33,7 @@ enum class Kind : uint8_t { global, shared, mma, fma, floats, special, barrier, 
 // What an operand must be.
 enum class Width : uint8_t {
   predicate,  // one bit a lane
-  four,       // bytes a lane; registers of 16 bits are as large
+  four,       // bytes per lane; 16-bit registers use as many
   eight,
   either,  // four or eight
 };
@@ -41,7 +41,7 @@ enum class Width : uint8_t {
 struct Operation {
   Run run;
   Kind kind;
-  std::vector<Width> operands;  // those that are written stand first
+  std::vector<Width> operands;  // written operands come first
   int written = 1;
   Flow flow = Flow::next;
 };
@@ -84,7 +84,7 @@ struct Kernel {
   uint32_t registers = 0;  // how many they are
   std::map<Special, Operand> specials;
   size_t parameter_bytes = 0;
-  unsigned most_threads = 0;  // of a block; 0 if it does not say
+  unsigned most_threads = 0;  // per block; 0 without a limit
 };
 
 }  // namespace rotcell::ptx

@@ -33,7 +33,7 @@ class Moment {
 // The last accesses to two bytes. Of reads, those of two warps: a writer is not both.
 struct Accesses {
   Moment write, read, other_read;
-  bool is_copied = false;  // an asynchronous copy to it is under way
+  bool is_copied = false;  // an asynchronous copy to it is active
 };
 
 enum class Access : uint8_t { read, write };

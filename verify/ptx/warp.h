@@ -64,8 +64,8 @@ struct Launch {
   const Kernel* kernel;
   cuda::Grid grid;
   const unsigned char* parameters;
-  uint32_t first_warp = 1;                // the number of the first warp that is alive; 0 is nobody
-  GlobalAccesses accesses{};              // to global memory
+  uint32_t first_warp = 1;    // the number of the first warp that is alive; 0 is no warp
+  GlobalAccesses accesses{};  // to global memory
   std::map<uint64_t, Signals> signals{};  // of each counter, by its address
 };
 
@@ -124,7 +124,7 @@ class Warp {
   unsigned char* shared_in_cluster(uint64_t address, size_t bytes, Access access) const;
   unsigned char* global(uint64_t address, size_t bytes, Access access) const;
   unsigned char* generic(uint64_t address, size_t bytes, Access access) const;
-  // From now on, or no longer, a copy to these bytes of shared memory is under way.
+  // Marks these bytes of shared memory as the target of an active copy, or removes the mark.
   void mark_copy(uint64_t address, size_t bytes, bool is_under_way) const;
   const unsigned char* parameter(uint64_t address, size_t bytes) const;
 

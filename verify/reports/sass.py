@@ -164,7 +164,7 @@ def _registers(text):
 
 
 def _destinations(load):
-    """Registers that a load fills; none for one that goes to shared memory by itself."""
+    """Registers that a load fills; none for a copy to shared memory."""
     if load.base == "LDGSTS":
         return set()
     first = re.match(r"R(\d+)\b", load.operands.split(",")[0].strip())

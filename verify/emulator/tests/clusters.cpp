@@ -13,7 +13,7 @@ constexpr size_t bytes = threads * sizeof(uint4);
 unsigned rank_of_next_block(unsigned cluster) { return (blockIdx.x + 1) % cluster; }
 
 // Every step each block gives its values, one more, to the next of its cluster: by turns in two
-// places, so that nobody writes what is still being read. p.size is the size of a cluster.
+// places, so that no block writes what is still being read. p.size is the size of a cluster.
 ROTCELL_GLOBAL void pass_on(Output p) {
   ROTCELL_SHARED(uint4, values);
   uint4* own = values + threadIdx.x;

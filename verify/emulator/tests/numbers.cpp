@@ -1,4 +1,4 @@
-// Half types and device mathematics, against their definitions and the C library.
+// fp16, bf16 and device math, against their definitions and the C library.
 #include <bit>
 #include <cmath>
 #include <cstring>

@@ -91,7 +91,7 @@ void test_shuffles(const std::string& order) {
   check(right, "shuffles, " + order);
 }
 
-// The halves of a warp go different ways with masks of their own, one meeting more often.
+// The halves of a warp diverge with separate masks, one synchronizing more often.
 ROTCELL_GLOBAL void half_warps(Output p) {
   float value = static_cast<float>(threadIdx.x);
   if (threadIdx.x < 16) {
@@ -272,7 +272,7 @@ struct MatricesParams {
   unsigned* out;  // [4, lanes]
 };
 
-// Number 256 m + 16 r + c stands at row r and column c of matrix m.
+// Row r and column c of matrix m hold the number 256 m + 16 r + c.
 ROTCELL_GLOBAL void load_four_matrices(MatricesParams p) {
   constexpr int stride = 24;  // more than 8: rows need not touch each other
   ROTCELL_SHARED(uint16_t, numbers);
