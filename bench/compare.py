@@ -3,7 +3,7 @@
 Takes about an hour; see --quick, --cells, --seconds and --peers (torch.compile takes a good part).
 
 On a machine with a GPU torch's layers are cuDNN's, otherwise those of the CPU. All contestants of a
-row take turns: each gives one sample a round, in random order (slow peers sit out rounds). The
+row take turns: each gives one sample per round, in random order (slow peers sit out rounds). The
 ratio of rotcell's time to torch's is the median of the rounds' ratios, with its confidence
 interval. Results go into a JSON file, and a chart is drawn from it, as PNG and SVG.
 """
@@ -90,48 +90,62 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
+    _add_rows(parser.add_argument_group("rows"))
+    _add_settings(parser.add_argument_group("settings"))
+    _add_output(parser.add_argument_group("output"))
+    machine.add_options(parser)
+    return parser
+
+
+def _add_rows(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--quick",
         action="store_true",
         help=f"a few minutes on two cores: fewer shapes ({', '.join(QUICK)}), fewer turns, no "
         "torch.compile unless asked for with --peers",
     )
-    parser.add_argument(
+    group.add_argument(
         "--shapes",
         type=_works,
         metavar="LIST",
         help="comma-separated names or BATCHxSTEPSxINPUTxHIDDEN; "
         f"names: {', '.join(TABLE)} (default: all)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--packed",
         action="store_true",
         help="packed input only: the packed rows of the table, or every shape of --shapes packed",
     )
-    parser.add_argument(
+    group.add_argument(
         "--cells",
         type=_cells,
         default=list(CELLS),
         metavar="LIST",
         help=f"layers to measure: of {', '.join(CELLS)} (default: all)",
     )
-    parser.add_argument("--dtype", choices=DTYPES, default="float32")
-    parser.add_argument(
+    group.add_argument("--dtype", choices=DTYPES, default="float32")
+
+
+def _add_settings(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--threads",
         type=_thread_counts,
         metavar="LIST",
         help="comma-separated numbers of CPU threads (default: 1 and the number of cores)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--seconds",
         type=float,
         help="seconds per row, without warm-up (default: "
         f"{FULL_EFFORT.seconds:g}, or {QUICK_EFFORT.seconds:g} with --quick)",
     )
-    parser.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: cuda if there is"
+    group.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="auto uses CUDA if available (default: auto)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--peers",
         type=_peers,
         metavar="LIST",
@@ -139,7 +153,7 @@ def make_parser() -> argparse.ArgumentParser:
         "that are installed); compiled and jax run with the most threads only, and layers without "
         "a rotation meet onnxruntime only",
     )
-    parser.add_argument(
+    group.add_argument(
         "--compile-steps",
         type=int,
         default=68,
@@ -147,36 +161,37 @@ def make_parser() -> argparse.ArgumentParser:
         help="leave torch.compile out of rows with more steps: compiling the loop takes minutes, "
         "the more the more steps (default: %(default)s)",
     )
-    parser.add_argument(
+
+
+def _add_output(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--memory",
         action="store_true",
         help="also measure the peak memory of a training step (about 20 s per shape)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--targets",
         action="store_true",
         help="show the project's speed targets for a CPU, and which are reached",
     )
-    parser.add_argument(
+    group.add_argument(
         "--out",
         type=Path,
         default=DEFAULT_OUT,
         metavar="FILE",
         help="where the JSON goes, with the chart next to it (default: bench/out/compare.json)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--resume",
         action="store_true",
         help="keep the rows that an interrupted run with the same settings left in --out",
     )
-    parser.add_argument(
+    group.add_argument(
         "--draw",
         type=Path,
         metavar="FILE",
         help="measure nothing: print the table of an existing JSON and draw its chart next to it",
     )
-    machine.add_options(parser)
-    return parser
 
 
 def _chosen_works(options: argparse.Namespace) -> list[Work]:
@@ -234,24 +249,25 @@ def run_row(task: Task, peers: Sequence[str], limits: Limits, effort: Effort) ->
     return row
 
 
-def run(
-    options: argparse.Namespace,
-    works: Sequence[Work],
-    device: torch.device,
-    described: dict[str, Any],
-) -> dict[str, Any]:
-    """Measure everything, printing rows as they come and saving after each."""
-    peers = _default_peers(options.quick) if options.peers is None else options.peers
-    threads = options.threads or sorted({1, machine.usable_cores()})
+def _threads(options: argparse.Namespace, peers: Sequence[str], device: torch.device) -> list[int]:
+    threads: list[int] = options.threads or sorted({1, machine.usable_cores()})
     if device.type == "cuda":
         threads = [torch.get_num_threads()]
     if contestants.JAX in peers:
         jax_scan.limit_threads(max(threads))
-    effort = QUICK_EFFORT if options.quick else FULL_EFFORT
-    if options.seconds is not None:
-        effort = replace(effort, seconds=options.seconds)
-    limits = Limits(options.compile_steps, max(threads))
-    found: dict[str, Any] = {
+    return threads
+
+
+def _new_results(
+    options: argparse.Namespace,
+    device: torch.device,
+    described: dict[str, Any],
+    threads: list[int],
+    peers: Sequence[str],
+    effort: Effort,
+) -> dict[str, Any]:
+    """A result file without rows."""
+    return {
         "kind": KIND,
         "finished": False,
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -269,6 +285,22 @@ def run(
         "rows": [],
         "memory": [],
     }
+
+
+def run(
+    options: argparse.Namespace,
+    works: Sequence[Work],
+    device: torch.device,
+    described: dict[str, Any],
+) -> dict[str, Any]:
+    """Measure everything, printing rows as they come and saving after each."""
+    peers = _default_peers(options.quick) if options.peers is None else options.peers
+    threads = _threads(options, peers, device)
+    effort = QUICK_EFFORT if options.quick else FULL_EFFORT
+    if options.seconds is not None:
+        effort = replace(effort, seconds=options.seconds)
+    limits = Limits(options.compile_steps, max(threads))
+    found = _new_results(options, device, described, threads, peers, effort)
     if options.resume and options.out.exists():
         found |= _measured_before(options.out, found)
     results.save(options.out, found)

@@ -13,7 +13,7 @@ import torch
 from helpers import KINDS
 
 from rotcell.ops.cell_ops import OVERLOADS, ROW_BIAS
-from rotcell.ops.private_torch import _printed_schema, schema_of
+from rotcell.ops.private_torch import _printed_schema, keep_stream_busy, schema_of
 
 #: How to hide each of them from rotcell. What torch itself cannot do without comes back as soon as
 #: rotcell is imported. Schemas have a separate test.
@@ -111,7 +111,7 @@ def test_the_printed_schema_is_the_schema() -> None:
 def test_private_names_of_torch_are_used_in_one_file() -> None:
     """Of torch itself, and of its modules that the package imports by name."""
     package = Path(schema_of.__code__.co_filename).parents[1]
-    private = ("torch._", "forward_ad._", "._schema", "_dynamo_")
+    private = re.compile(r"\btorch(\.\w+)*\._|\bforward_ad\._|\._schema\b|_dynamo_")
     for path in package.rglob("*.py"):
         if path.name == "private_torch.py":
             continue
@@ -119,10 +119,21 @@ def test_private_names_of_torch_are_used_in_one_file() -> None:
         found = [
             line
             for line in lines
-            if any(name in line for name in private)
-            or re.search(r"from torch[\w.]* import _", line)
+            if private.search(line) or re.search(r"from torch[\w.]* import _", line)
         ]
         assert not found, f"{path}: {found}"
+
+
+def test_a_stream_is_not_kept_busy_without_the_private_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cycles: list[int] = []
+    monkeypatch.setattr(torch.cuda, "_sleep", cycles.append)
+    keep_stream_busy(5)
+    assert cycles == [5]
+    monkeypatch.delattr(torch.cuda, "_sleep")
+    keep_stream_busy(5)
+    assert cycles == [5]
 
 
 def test_torch_still_has_all_of_them() -> None:

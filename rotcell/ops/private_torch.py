@@ -20,6 +20,7 @@ __all__ = [
     "constant_when_compiled",
     "in_function_transform",
     "is_tracing",
+    "keep_stream_busy",
     "may_be_in_forward_ad",
     "schema_of",
     "without_modes",
@@ -69,6 +70,16 @@ def without_modes() -> AbstractContextManager[Any]:
     disable = getattr(torch.utils._python_dispatch, "_disable_current_modes", nullcontext)
     context: AbstractContextManager[Any] = disable()
     return context
+
+
+def keep_stream_busy(cycles: int) -> None:
+    """Keep the current CUDA stream busy for so many cycles, for a check of streams.
+
+    Without the private function: returns at once, so the check may miss a missing wait.
+    """
+    sleep = getattr(torch.cuda, "_sleep", None)
+    if sleep is not None:
+        sleep(cycles)
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -140,39 +140,6 @@ void run(void (*kernel)(const Params&, const Work&), const Params& params, int64
 template <class T>
 using Results = std::vector<std::vector<T>>;
 
-// Runs a cell forward, keeping nothing and keeping all, and backward. There are as many chunks as
-// threads for rows, which may not change a bit. The results, each as kernels.h shapes it, empty
-// where the cell or the shape has no such thing: out, h_n, c_n, gates, cells, out when nothing is
-// kept, grad_h, grad_c, grad_gates, operands, unprojected, grad_x, and with matmuls by step the
-// gradients of [w_ih, w_hh, bias], [G, I + P + 1]. Layout::kBatch does not give grad_gates and
-// operands.
-template <class T>
-std::vector<T> weight_gradient(const CellDescription& cell, const Sequence& sequence,
-                               const Backward<T>& p, const std::vector<T>& grad_gates,
-                               const std::vector<T>& second_operand) {
-  const int64_t I = p.call.inputs, H = p.call.hidden, P = p.call.outputs, G = cell.rows(H);
-  const int64_t columns = I + P + 1;
-  std::vector<T> gradient(G * columns);
-  for (int64_t position = 0; position < sequence.steps.count; ++position) {
-    const Step step = step_at(sequence.steps, position);
-    for (int64_t row = 0; row < step.rows; ++row) {
-      const int64_t token = step.token + row;
-      const T* h = row < step.carried ? p.out + (step.token_before + row) * P : p.h0 + row * P;
-      for (int64_t g = 0; g < G; ++g) {
-        const int64_t of_candidate = g - cell.first_row_of_matmul(1, H);
-        const bool second = cell.stages > 1 && of_candidate >= 0 && of_candidate < H;
-        const T* memory = second ? second_operand.data() + token * H : h;
-        const T grad = grad_gates[token * G + g];
-        T* target = gradient.data() + g * columns;
-        for (int64_t k = 0; k < I; ++k) target[k] += grad * p.x[token * I + k];
-        for (int64_t k = 0; k < P; ++k) target[I + k] += grad * memory[k];
-        target[I + P] += grad;
-      }
-    }
-  }
-  return gradient;
-}
-
 // What the tokens of each row add up to, [rows, columns].
 template <class T>
 std::vector<T> sum_of_steps(const Sequence& sequence, int64_t columns, int64_t rows,
@@ -185,152 +152,268 @@ std::vector<T> sum_of_steps(const Sequence& sequence, int64_t columns, int64_t r
   return sums;
 }
 
+// A cell with random weights and input on the CPU kernels.
+template <class T>
+class CpuCell {
+ public:
+  CpuCell(CellIndex cell, const Shape& shape, Threads threads)
+      : cell_(kCells[cell]),
+        kernels_(cpu::kernels<T>().cells[cell]),
+        shape_(shape),
+        projected_(shape.outputs > 0),
+        by_step_(shape.matmuls == MatmulMode::kByStep),
+        by_rows_(shape.layout == Layout::kBatch),
+        row_threads_(threads.rows),
+        chunks_(std::min(threads.rows, shape.steps)),
+        row_tile_(by_rows_ ? kernels_.batch_vectorized.block_rows : cpu::kernels<T>().row_tile),
+        H(shape.hidden),
+        P(projected_ ? shape.outputs : H),
+        B(shape.batch),
+        G(cell_.rows(H)),
+        I(by_step_ ? shape.inputs : 0),
+        C(cell_.has_cell_state ? H : 0),
+        O(cell_.stages > 1 ? H : 0),
+        sequence_(shape),
+        N(sequence_.tokens),
+        // With a projection, or to make the gradient of x, a thread has all units.
+        units_(Threads{threads.rows, projected_ || by_step_ ? 1 : threads.units}
+                   .template unit_ranges<T>(H)) {}
+
+  Results<T> run() {
+    run_forward();
+    run_inference();
+    run_backward();
+    std::vector<T> weight_gradients = sum_weight_gradients();
+    return {out_,
+            h_n_,
+            c_n_,
+            gates_,
+            cells_,
+            inference_out_,
+            grad_h_,
+            grad_c_,
+            grad_gates_,
+            all_operands_,
+            unprojected_,
+            grad_x_,
+            weight_gradients,
+            grad_row_bias_};
+  }
+
+ private:
+  RecurrentWeights<T> all_weights() const {
+    return {w_ih_.data(), w_hh_.data(), H, I, P, HiddenFeeds::kAll};
+  }
+
+  std::vector<T> pack_forward() const {
+    auto weights = packed(kernels_.forward_weights, all_weights(), units_);
+    if (by_rows_) {
+      const auto& loop = kernels_.batch_vectorized;
+      weights.resize(loop.forward_elements(all_weights(), shape_.bias_of));
+      loop.pack_forward(all_weights(), shape_.bias_of, bias_.data(), weights.data());
+    }
+    return weights;
+  }
+
+  std::vector<T> pack_backward() const {
+    const RecurrentWeights<T> hidden{nullptr, w_hh_.data(), H, 0, P, HiddenFeeds::kAll};
+    auto weights = packed(kernels_.backward_weights, hidden, units_);
+    if (by_rows_) {
+      const auto& loop = kernels_.batch_vectorized;
+      weights.resize(loop.backward_elements(all_weights()));
+      loop.pack_backward(all_weights(), weights.data());
+    }
+    return weights;
+  }
+
+  Forward<T> forward_arguments(Keep keep) const {
+    return {.call = {.steps = sequence_.steps,
+                     .inputs = I,
+                     .hidden = H,
+                     .outputs = P,
+                     .matmuls = shape_.matmuls,
+                     .keep = keep,
+                     .projection = projected_ ? Projection::kPresent : Projection::kNone,
+                     .activations = shape_.activations,
+                     .bias_of = shape_.bias_of},
+            .chunk = {},
+            .weights = forward_weights_.data(),
+            .w_hh = w_hh_.data(),
+            .projection = projection_.data(),
+            .x = x_.data(),
+            .bias = bias_.data(),
+            .h0 = h0_.data(),
+            .c0 = c0_.data()};
+  }
+
+  // gates_of(chunk): what the chunk's tokens get from the input, or room for it.
+  template <class Gates>
+  void run_chunks(Forward<T>& forward, const Gates& gates_of) {
+    forward.second_operand = second_operand_.data();
+    forward.unprojected = scratch_.data();
+    for (int64_t i = 0; i < chunks_; ++i) {
+      forward.chunk = sequence_.chunk(i, chunks_);
+      forward.x = x_.data() + forward.chunk.first_token * I;
+      forward.gates = gates_of(forward.chunk);
+      tests::run<T>(by_rows_ ? kernels_.batch_vectorized.forward : kernels_.forward, forward,
+                    row_threads_, row_tile_, units_);
+    }
+  }
+
+  void run_forward() {
+    Forward<T> forward = forward_arguments(Keep::kForBackward);
+    forward.out = out_.data();
+    forward.cells = cells_.data();
+    forward.h_n = h_n_.data();
+    forward.c_n = c_n_.data();
+    run_chunks(forward, [&](const Chunk&) { return gates_.data(); });
+  }
+
+  void run_inference() {
+    std::vector<T> last_h(B * P), cell_state = c0_, gates;
+    Forward<T> forward = forward_arguments(Keep::kNothing);
+    forward.out = inference_out_.data();
+    forward.h_n = last_h.data();
+    forward.cells = forward.c_n = cell_state.data();
+    run_chunks(forward, [&](const Chunk& chunk) {
+      if (by_step_) {
+        gates.assign(B * G, T(0));
+      } else {
+        const auto first = from_input_.begin() + chunk.first_token * G;
+        gates.assign(first, first + chunk.tokens * G);
+      }
+      return gates.data();
+    });
+  }
+
+  void run_backward() {
+    const auto projection = packed(cpu::kernels<T>().backward_weights, w_hr_, P, H);
+    const auto w_ih = packed(cpu::kernels<T>().backward_weights, w_ih_, G, I);
+    const auto weights = pack_backward();
+    std::vector<T> grad_projected(projected_ ? N * P : 0);
+    Backward<T> backward{
+        .call = forward_arguments(Keep::kForBackward).call,
+        .chunk = {},
+        .input_gradient = by_step_ ? InputGradient::kByStep : InputGradient::kNotHere,
+        .output_gradient = OutputGradient::kGiven,
+        .weight_gradient = by_rows_ ? WeightGradient::kBySlot : WeightGradient::kNotHere,
+        .recurrent = weights.data(),
+        .w_hh = w_hh_.data(),
+        .w_ih = w_ih.data(),
+        .projection = projection.data(),
+        .h0 = h0_.data(),
+        .c0 = c0_.data(),
+        .gates = gates_.data(),
+        .cells = cells_.data(),
+        .out = out_.data(),
+        .grad_out = grad_out_.data(),
+        .x = x_.data(),
+        .grad_h = grad_h_.data(),
+        .grad_c = grad_c_.data(),
+        .grad_gates = nullptr,
+        .grad_x = grad_x_.data(),
+        .second_operand = nullptr,
+        .grad_weights = partial_gradients_.data(),
+        .grad_row_bias = grad_row_bias_.data(),
+        .grad_projected = grad_projected.data(),
+        .unprojected = unprojected_.data(),
+        .grad_unprojected = scratch_.data()};
+    for (int64_t i = chunks_ - 1; i >= 0; --i) {
+      backward.chunk = sequence_.chunk(i, chunks_);
+      backward.grad_gates = grad_gates_.data() + backward.chunk.first_token * G;
+      backward.second_operand = all_operands_.data() + backward.chunk.first_token * O;
+      tests::run<T>(by_rows_ ? kernels_.batch_vectorized.backward : kernels_.backward, backward,
+                    row_threads_, row_tile_, units_);
+    }
+  }
+
+  std::vector<T> sum_weight_gradients() {
+    if (by_rows_) {
+      const int64_t width = kernels_.batch_vectorized.gradient_width(I, P), columns = I + P + 1;
+      std::vector<T> total(G * columns);
+      for (int64_t i = 0; i < static_cast<int64_t>(partial_gradients_.size()); ++i) {
+        if (i % width < columns)
+          total[i / width % G * columns + i % width] += partial_gradients_[i];
+      }
+      grad_gates_.clear();
+      all_operands_.clear();
+      return total;
+    }
+    if (!by_step_) return {};
+    if (shape_.bias_of == BiasOf::kRow) {
+      grad_row_bias_ = sum_of_steps(sequence_, G, B, grad_gates_);
+    }
+    return weight_gradient();
+  }
+
+  // The gradients of [w_ih, w_hh, bias], [G, I + P + 1], from those of the gates.
+  std::vector<T> weight_gradient() const {
+    const int64_t columns = I + P + 1;
+    std::vector<T> gradient(G * columns);
+    for (int64_t position = 0; position < sequence_.steps.count; ++position) {
+      const Step step = step_at(sequence_.steps, position);
+      for (int64_t row = 0; row < step.rows; ++row) {
+        const int64_t token = step.token + row;
+        const T* h =
+            row < step.carried ? out_.data() + (step.token_before + row) * P : h0_.data() + row * P;
+        for (int64_t g = 0; g < G; ++g) {
+          const int64_t of_candidate = g - cell_.first_row_of_matmul(1, H);
+          const bool second = cell_.stages > 1 && of_candidate >= 0 && of_candidate < H;
+          const T* operand = second ? all_operands_.data() + token * H : h;
+          const T grad = grad_gates_[token * G + g];
+          T* target = gradient.data() + g * columns;
+          for (int64_t k = 0; k < I; ++k) target[k] += grad * x_[token * I + k];
+          for (int64_t k = 0; k < P; ++k) target[I + k] += grad * operand[k];
+          target[I + P] += grad;
+        }
+      }
+    }
+    return gradient;
+  }
+
+  const CellDescription& cell_;
+  const CellKernels<T>& kernels_;
+  const Shape shape_;
+  const bool projected_, by_step_, by_rows_;
+  const int64_t row_threads_, chunks_, row_tile_;
+  const int64_t H, P, B, G, I, C, O;  // as in cells/sizes.h; C, O: H, or 0 without c, second matmul
+  const Sequence sequence_;
+  const int64_t N;
+  const std::vector<UnitRange> units_;
+
+  const std::vector<T> w_hh_ = random_values<T>(G * P, 1, weight_scale(H));
+  const std::vector<T> w_hr_ = random_values<T>(P * H, 2, weight_scale(H));
+  const std::vector<T> from_input_ = random_values<T>(N * G, 3);
+  const std::vector<T> h0_ = random_values<T>(B * P, 4), c0_ = random_values<T>(B * C, 5);
+  const std::vector<T> grad_out_ = random_values<T>(N * P, 6);
+  std::vector<T> grad_h_ = random_values<T>(B * P, 7), grad_c_ = random_values<T>(B * C, 8);
+  const std::vector<T> x_ = random_values<T>(N * I, 9), w_ih_ = random_values<T>(G * I, 10);
+  const int64_t bias_rows_ = shape_.bias_of == BiasOf::kRow ? B : 1;
+  const std::vector<T> bias_ = random_values<T>(bias_rows_ * G, 11);
+  const std::vector<T> forward_weights_ = pack_forward();
+  const std::vector<T> projection_ = packed(cpu::kernels<T>().forward_weights, w_hr_, P, H);
+
+  using Values = std::vector<T>;
+  Values gates_ = from_input_, second_operand_ = Values(B * O);
+  Values scratch_ = Values(projected_ ? B * H : 0);
+  Values out_ = Values(N * P), cells_ = Values(N * C), h_n_ = Values(B * P), c_n_ = Values(B * C);
+  Values inference_out_ = Values(N * P);
+  Values grad_gates_ = Values(N * G), all_operands_ = Values(N * O), grad_x_ = Values(N * I);
+  Values unprojected_ = Values(projected_ ? N * H : 0);
+  Values grad_row_bias_ = Values(shape_.bias_of == BiasOf::kRow ? B * G : 0);
+  Values partial_gradients_ =
+      Values(by_rows_ ? row_threads_ * G * kernels_.batch_vectorized.gradient_width(I, P) : 0);
+};
+
+// Runs a cell forward, keeping nothing and keeping all, and backward. There are as many chunks as
+// threads for rows, which may not change a bit. The results, each as kernels.h shapes it, empty
+// where the cell or the shape has no such thing: out, h_n, c_n, gates, cells, out when nothing is
+// kept, grad_h, grad_c, grad_gates, operands, unprojected, grad_x, and with matmuls by step the
+// gradients of [w_ih, w_hh, bias], [G, I + P + 1]. Layout::kBatch does not give grad_gates and
+// operands.
 template <class T>
 Results<T> run_cell(CellIndex cell, const Shape& shape, Threads threads) {
-  const CellDescription& description = kCells[cell];
-  const CellKernels<T>& kernels = cpu::kernels<T>().cells[cell];
-  const bool projected = shape.outputs > 0, by_step = shape.matmuls == MatmulMode::kByStep;
-  const int64_t H = shape.hidden, P = projected ? shape.outputs : H, B = shape.batch;
-  const int64_t G = description.rows(H), I = by_step ? shape.inputs : 0;
-  const int64_t C = description.has_cell_state ? H : 0, O = description.stages > 1 ? H : 0;
-  const Sequence sequence(shape);
-  const int64_t N = sequence.tokens, chunks = std::min(threads.rows, shape.steps);
-  const double scale = weight_scale(H);
-  const auto w_hh = random_values<T>(G * P, 1, scale), w_hr = random_values<T>(P * H, 2, scale);
-  const auto x = random_values<T>(N * I, 9), w_ih = random_values<T>(G * I, 10),
-             bias = random_values<T>(shape.bias_of == BiasOf::kRow ? B * G : G, 11);
-  // With a projection, or to make the gradient of x, a thread has all units.
-  if (projected || by_step) threads.units = 1;
-  const auto units = threads.unit_ranges<T>(H);
-  const RecurrentWeights<T> all_weights{w_ih.data(), w_hh.data(), H, I, P, HiddenFeeds::kAll};
-  const RecurrentWeights<T> hidden_weights{nullptr, w_hh.data(), H, 0, P, HiddenFeeds::kAll};
-
-  const auto from_input = random_values<T>(N * G, 3);
-  auto gates = from_input;
-  const auto h0 = random_values<T>(B * P, 4), c0 = random_values<T>(B * C, 5);
-  std::vector<T> out(N * P), cells(N * C), h_n(B * P), c_n(B * C), second_operand(B * O);
-  std::vector<T> scratch(projected ? B * H : 0);
-  const bool by_rows = shape.layout == Layout::kBatch;
-  const int64_t row_tile =
-      by_rows ? kernels.batch_vectorized.block_rows : cpu::kernels<T>().row_tile;
-  auto weights = packed(kernels.forward_weights, all_weights, units);
-  if (by_rows) {
-    weights.resize(kernels.batch_vectorized.forward_elements(all_weights, shape.bias_of));
-    kernels.batch_vectorized.pack_forward(all_weights, shape.bias_of, bias.data(), weights.data());
-  }
-  const auto projection = packed(cpu::kernels<T>().forward_weights, w_hr, P, H);
-  Forward<T> forward{.call = {.steps = sequence.steps,
-                              .inputs = I,
-                              .hidden = H,
-                              .outputs = P,
-                              .matmuls = shape.matmuls,
-                              .keep = Keep::kForBackward,
-                              .projection = projected ? Projection::kPresent : Projection::kNone,
-                              .activations = shape.activations,
-                              .bias_of = shape.bias_of},
-                     .chunk = {},
-                     .weights = weights.data(),
-                     .w_hh = w_hh.data(),
-                     .projection = projection.data(),
-                     .x = x.data(),
-                     .bias = bias.data(),
-                     .h0 = h0.data(),
-                     .c0 = c0.data(),
-                     .gates = gates.data(),
-                     .second_operand = second_operand.data(),
-                     .out = out.data(),
-                     .cells = cells.data(),
-                     .unprojected = scratch.data(),
-                     .h_n = h_n.data(),
-                     .c_n = c_n.data()};
-  const auto run_forward = [&](const auto& gates_of_chunk) {
-    for (int64_t i = 0; i < chunks; ++i) {
-      forward.chunk = sequence.chunk(i, chunks);
-      forward.x = x.data() + forward.chunk.first_token * I;
-      forward.gates = gates_of_chunk(forward.chunk);
-      run<T>(by_rows ? kernels.batch_vectorized.forward : kernels.forward, forward, threads.rows,
-             row_tile, units);
-    }
-  };
-  run_forward([&](const Chunk&) { return gates.data(); });
-
-  std::vector<T> inference_out(N * P), inference_h(B * P), memory = c0, chunk_gates;
-  forward.call.keep = Keep::kNothing;
-  forward.out = inference_out.data();
-  forward.h_n = inference_h.data();
-  forward.cells = forward.c_n = memory.data();
-  run_forward([&](const Chunk& chunk) {
-    if (by_step) {
-      chunk_gates.assign(B * G, T(0));
-    } else {
-      const auto first = from_input.begin() + chunk.first_token * G;
-      chunk_gates.assign(first, first + chunk.tokens * G);
-    }
-    return chunk_gates.data();
-  });
-
-  const auto grad_out = random_values<T>(N * P, 6);
-  auto grad_h = random_values<T>(B * P, 7), grad_c = random_values<T>(B * C, 8);
-  std::vector<T> grad_gates(N * G), all_operands(N * O), grad_x(N * I);
-  std::vector<T> grad_projected(projected ? N * P : 0), unprojected(projected ? N * H : 0);
-  auto recurrent_back = packed(kernels.backward_weights, hidden_weights, units);
-  std::vector<T> grad_weights, grad_row_bias(shape.bias_of == BiasOf::kRow ? B * G : 0);
-  if (by_rows) {
-    recurrent_back.resize(kernels.batch_vectorized.backward_elements(all_weights));
-    kernels.batch_vectorized.pack_backward(all_weights, recurrent_back.data());
-    grad_weights.resize(threads.rows * G * kernels.batch_vectorized.gradient_width(I, P));
-  }
-  const auto projection_back = packed(cpu::kernels<T>().backward_weights, w_hr, P, H);
-  const auto input_back = packed(cpu::kernels<T>().backward_weights, w_ih, G, I);
-  Backward<T> backward{
-      .call = forward.call,
-      .chunk = {},
-      .input_gradient = by_step ? InputGradient::kByStep : InputGradient::kNotHere,
-      .output_gradient = OutputGradient::kGiven,
-      .weight_gradient = by_rows ? WeightGradient::kBySlot : WeightGradient::kNotHere,
-      .recurrent = recurrent_back.data(),
-      .w_hh = w_hh.data(),
-      .w_ih = input_back.data(),
-      .projection = projection_back.data(),
-      .h0 = h0.data(),
-      .c0 = c0.data(),
-      .gates = gates.data(),
-      .cells = cells.data(),
-      .out = out.data(),
-      .grad_out = grad_out.data(),
-      .x = x.data(),
-      .grad_h = grad_h.data(),
-      .grad_c = grad_c.data(),
-      .grad_gates = nullptr,
-      .grad_x = grad_x.data(),
-      .second_operand = nullptr,
-      .grad_weights = grad_weights.data(),
-      .grad_row_bias = grad_row_bias.data(),
-      .grad_projected = grad_projected.data(),
-      .unprojected = unprojected.data(),
-      .grad_unprojected = scratch.data()};
-  for (int64_t i = chunks - 1; i >= 0; --i) {
-    backward.chunk = sequence.chunk(i, chunks);
-    backward.grad_gates = grad_gates.data() + backward.chunk.first_token * G;
-    backward.second_operand = all_operands.data() + backward.chunk.first_token * O;
-    run<T>(by_rows ? kernels.batch_vectorized.backward : kernels.backward, backward, threads.rows,
-           row_tile, units);
-  }
-  std::vector<T> total;
-  if (by_rows) {
-    const int64_t width = kernels.batch_vectorized.gradient_width(I, P), columns = I + P + 1;
-    total.resize(G * columns);
-    for (int64_t i = 0; i < static_cast<int64_t>(grad_weights.size()); ++i) {
-      if (i % width < columns) total[i / width % G * columns + i % width] += grad_weights[i];
-    }
-    grad_gates.clear();
-    all_operands.clear();
-  } else if (by_step) {
-    total = weight_gradient(description, sequence, backward, grad_gates, all_operands);
-    if (shape.bias_of == BiasOf::kRow) grad_row_bias = sum_of_steps(sequence, G, B, grad_gates);
-  }
-  return {out,    h_n,        c_n,          gates,       cells,  inference_out, grad_h,
-          grad_c, grad_gates, all_operands, unprojected, grad_x, total,         grad_row_bias};
+  return CpuCell<T>(cell, shape, threads).run();
 }
 
 // The largest difference, relative to the largest value of each result; all inputs are of order 1,

@@ -27,6 +27,7 @@ from rotcell.cuda.short_sequence import (
     tolerance,
 )
 from rotcell.ops import use_reference
+from rotcell.ops.private_torch import keep_stream_busy
 from rotcell.reference import CELLS, Cell
 
 from . import timings
@@ -193,7 +194,7 @@ def _streams(machine: Gpu, layer: Any, x: Tensor) -> dict[str, Any]:
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        torch.cuda._sleep(10**7)
+        keep_stream_busy(10**7)
         late = x.clone()
         found = _run_layer(layer, late)
     side.synchronize()
