@@ -7,17 +7,17 @@
 //   activation(gate)                   Activation::kGate, kTanh or kIdentity
 //   fed_by(gate)                       rows.h; without it x and h feed every gate
 //   kStages                            a step is `kStages` times a matmul and some math of units
-//   matmul(gate), stage(gate)         which matmul makes a gate, which stage's math uses it
+//   matmul(gate), stage(gate)          which matmul makes a gate, which stage's math uses it
 //   kRotationStage                     which stage's math uses the angles; matmul 0 makes them
-//   kHasCellState                         a cell state c next to the output h
+//   kHasCellState                      a cell state c next to the output h
 //   kReadsOutput                       whether the math itself reads the old output of its units
 //   kCanProject                        whether the output may be projected
 //   kResident, kCooperative            whether it runs on these paths of a GPU
-//   kStepwise                          likewise; without it it does
+//   kStepwise                          whether it runs on the stepwise path; true by default
 // The first matmul multiplies the old output, each further one the result of the stage before it;
 // the result of the last stage is the output. Everything is one pair of units, one row, one step:
 //   memory<Math>(gates, c_before)                         the new c, if kHasCellState
-//   result<Math>(Stage<S>, gates, h_before, c)            what the stage gives
+//   result<Math>(Stage<S>, gates, h_before, c)            the result of the stage
 //   backward<Math>(Stage<S>, gates, state, d_result, ...) gradients of the stage's gates
 // where `gates` are activations.
 #pragma once

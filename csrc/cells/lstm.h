@@ -41,10 +41,10 @@ struct Lstm {
   template <class Math, class Gates, class P>
   static ROTCELL_INLINE void backward(Stage<0>, const Gates& a, const PairState<Math>& s,
                                       const P& dh, P& /*dh_before*/, P& dc, Gates& grads) {
-    using Maths = PairMath<Math>;
+    using M = PairMath<Math>;
     const typename Rotation::template Turn<Math> turn(a);
-    const P tanh_c = Maths::tanh(s.c);
-    const P dc_total = dc + dh * a[kOutput] * Maths::tanh_slope(tanh_c);
+    const P tanh_c = M::tanh(s.c);
+    const P dc_total = dc + dh * a[kOutput] * M::tanh_slope(tanh_c);
     const P dd = turn.undo(dc_total);
     dc = dd * a[kForget];
     grads[kInput] = dd * a[kCandidate];

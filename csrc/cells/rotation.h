@@ -28,7 +28,7 @@ struct NoRotation {
   };
 };
 
-// Units 2k and 2k + 1 turn by an angle of their own; with an odd size the last unit stays.
+// Units 2k and 2k + 1 rotate by one angle per pair; with an odd size the last unit is not rotated.
 struct PairRotation {
   static constexpr bool kHasAngles = true;
   static ROTCELL_INLINE constexpr int64_t angles(int64_t hidden) { return hidden / 2; }

@@ -30,9 +30,8 @@ struct Beginnings {
   ROTCELL_INLINE bool operator()(int64_t row) const { return row < rows && reset_mask[row]; }
 };
 
-// A mark stands at the first token of a new sequence, and no state crosses the border before it. In
-// the reverse direction that border is met behind the mark: after the marked token was processed.
-// reset_mask [N].
+// reset_mask [N] marks the first token of a new sequence: no state crosses the border before it. In
+// the reverse direction the border comes after the marked token has been processed.
 ROTCELL_INLINE Beginnings beginnings(const bool* reset_mask, const Steps& steps, const Step& step) {
   return steps.reverse ? Beginnings{reset_mask + step.token_before, step.carried}
                        : Beginnings{reset_mask + step.token, step.rows};

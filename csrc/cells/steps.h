@@ -49,8 +49,8 @@ struct Step {
   int64_t
       token_before;  // of row 0 at the step processed before; means nothing if nothing is carried
   int64_t rows;      // alive at this step
-  int64_t carried;   // of these, the first ones went on from the step before; the others begin
-  int64_t going_on;  // of these, the first ones go on to the step processed next; the others end
+  int64_t carried;   // the first of these rows continue from the step before; the rest begin here
+  int64_t going_on;  // the first of these rows continue at the step processed next; the rest end
 };
 
 ROTCELL_INLINE Step step_at(const Steps& steps, int64_t position) {

@@ -47,11 +47,11 @@ struct TorchGruMath {
   template <class Math, class Gates, class P>
   static ROTCELL_INLINE void backward(Stage<0>, const Gates& a, const PairState<Math>& s,
                                       const P& dh, P& dh_before, P& /*dc*/, Gates& grads) {
-    using Maths = PairMath<Math>;
+    using M = PairMath<Math>;
     const P n = candidate<Math>(a);
     dh_before = dh * a[kUpdate];
     grads[kUpdate] = dh * (s.h_before - n);
-    const P dn = dh * Maths::one_minus(a[kUpdate]) * Maths::tanh_slope(n);
+    const P dn = dh * M::one_minus(a[kUpdate]) * M::tanh_slope(n);
     grads[kCandidateOfX] = dn;
     grads[kCandidateOfH] = dn * a[kReset];
     grads[kReset] = dn * a[kCandidateOfH];

@@ -9,7 +9,8 @@
 
 namespace rotcell::cpu::ROTCELL_ISA {
 
-// With 32 registers and long vectors a single one: two threads have a block each of a batch of 32.
+// A single one with 32 registers and long vectors: a batch of 32 is then one block for each of two
+// threads.
 constexpr int kBlockVectors = kVectorBytes == 64 ? 1 : 2;
 template <class T>
 constexpr int kBlockRows = kBlockVectors * kLanes<T>;
@@ -259,7 +260,7 @@ struct Operand {
 template <class T, int ROWS, TileStart START>
 __attribute__((noinline)) void multiply_block_tile(const T* weights, Operand<T> first,
                                                    Operand<T> second,
-                                                   const T* start,  // likewise, if kBlock
+                                                   const T* start,  // [ROWS, kBlockRows], if kBlock
                                                    T* result        // [ROWS, kBlockRows]
 ) {
   constexpr int L = kLanes<T>, BR = kBlockRows<T>;

@@ -24,8 +24,8 @@ struct UnitRange {
   int64_t end;    // as begin, or the number of units
 };
 
-// What one thread carries through a chunk of a sequence. With all units of its rows it waits for
-// nobody; threads with the same rows and other units meet at the barrier after every stage.
+// What one thread carries through a chunk of a sequence. With all units of its rows it never waits;
+// threads that share rows but not units meet at the barrier after every stage.
 struct Work {
   RowRange rows;
   UnitRange units;
@@ -173,7 +173,7 @@ struct Packing {
   void (*pack)(const T* weights, int64_t rows, int64_t depth, T* packed, Slice);
 };
 
-// Where some rows stand in panels that are `depth` deep and have `columns` columns in all.
+// The place of some rows in panels that are `depth` deep and have `columns` columns in all.
 struct FactorPlace {
   int64_t first_column, first_depth;
   int64_t columns, depth;
@@ -252,7 +252,7 @@ struct Kernels {
   // [columns, depth].
   void (*add_unpacked)(const T* rows, int64_t count, int64_t depth, const T* weights,
                        int64_t columns, T* result, int64_t result_stride);
-  // Likewise result [count, columns] = rows [count, depth] x weights [depth, columns].
+  // Also unpacked: result [count, columns] = rows [count, depth] x weights [depth, columns].
   void (*unpacked_back)(const T* rows, int64_t row_stride, int64_t count, int64_t depth,
                         const T* weights, int64_t weight_stride, int64_t columns, T* result,
                         int64_t result_stride);

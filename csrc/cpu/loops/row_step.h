@@ -9,7 +9,7 @@ namespace rotcell::cpu::ROTCELL_ISA {
 struct RowStep {
   Step step;
   int64_t begin, end;   // alive
-  int64_t carried_end;  // [begin, carried_end) went on from the step before; the others begin here
+  int64_t carried_end;  // [begin, carried_end) continue from the step before; other rows begin here
   int64_t ending;       // [ending, end) end here
 
   RowStep(const Steps& steps, RowRange rows, int64_t position)

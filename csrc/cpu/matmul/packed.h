@@ -210,7 +210,7 @@ ROTCELL_INLINE void multiply_columns(
   }
 }
 
-// The same, with code of its own for the usual case, in which all columns exist.
+// The same, with separate code for the usual case that all columns exist.
 template <class T, int ROWS, int VECTORS>
 void multiply_tile(const Rows<T>& first, const Rows<T>& second, const T* panel,
                    const Addend<T>& addend, T* result, int64_t result_stride, int64_t columns) {

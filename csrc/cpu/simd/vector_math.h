@@ -99,7 +99,7 @@ struct VectorMath {
   static ROTCELL_INLINE Exp2 exp2_parts(Value y) {
     const Value shifted = y + constant(C::round_shift);
     const Value r = y - (shifted - constant(C::round_shift));
-    // n stands in the lowest bits of `shifted`; what is above them is shifted out.
+    // n is in the lowest bits of `shifted`; higher bits are shifted out.
     const Bits<T> exponent = reinterpret_cast<Bits<T>>(shifted) << C::mantissa_bits;
     return {reinterpret_cast<Value>(exponent + reinterpret_cast<Bits<T>>(constant(1))),
             polynomial(C::exp2, r) * r};
