@@ -238,7 +238,7 @@ def test_the_op_by_itself_refuses_to_be_differentiated(kind: Kind) -> None:
     row_bias = torch.zeros(2, kind.description.saved_rows(4), dtype=torch.float64)
     arguments = (*[tokens, *states, w_ih, w_hh, *none], None, False, 0, 0, True, row_bias)
     out = kind.op.row_bias(*arguments)[0]
-    with pytest.raises(RuntimeError, match="give a layer a context instead"):
+    with pytest.raises(RuntimeError, match="pass a context to a layer"):
         out.sum().backward()
 
 
