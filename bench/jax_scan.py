@@ -18,27 +18,11 @@ def limit_threads(threads: int) -> None:
         os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
 
 
-def make_function(
-    cell: str, train: bool, x: np.ndarray, grad: np.ndarray, weights: list[np.ndarray]
-) -> Callable[[], Any]:
-    """Build a call that runs a sequence and, in training, the gradients of x and the weights.
-
-    Args:
-        cell: "LSTM" or "GRU".
-        train: whether to compute gradients.
-        x: ``[T, B, input]``.
-        grad: ``[T, B, H]``, gradient of the output.
-        weights: w_ih, w_hh, b_ih, b_hh of the layer.
-
-    Returns:
-        A function that gives the output and, in training, the gradients of x and of the weights.
-    """
-    import jax
+def _recurrence(cell: str, hidden_size: int) -> Callable[..., Any]:
+    """The outputs of a RotLSTM or RotGRU, from x and its weights."""
     import jax.numpy as jnp
     from jax import lax
     from jax.nn import sigmoid
-
-    hidden_size = weights[1].shape[1]
 
     def rotate(d: Any, angle_preactivation: Any) -> Any:
         u = 2 * math.pi * sigmoid(angle_preactivation)
@@ -78,7 +62,28 @@ def make_function(
         zeros = jnp.zeros((x.shape[1], hidden_size), x.dtype)
         return lax.scan(step, zeros, x @ w_ih.T + (b_ih + b_hh))[1]
 
-    forward = lstm if cell == "LSTM" else gru
+    return lstm if cell == "LSTM" else gru
+
+
+def make_function(
+    cell: str, train: bool, x: np.ndarray, grad: np.ndarray, weights: list[np.ndarray]
+) -> Callable[[], Any]:
+    """Build a call that runs a sequence and, in training, the gradients of x and the weights.
+
+    Args:
+        cell: "LSTM" or "GRU".
+        train: whether to compute gradients.
+        x: ``[T, B, input]``.
+        grad: ``[T, B, H]``, gradient of the output.
+        weights: w_ih, w_hh, b_ih, b_hh of the layer.
+
+    Returns:
+        A function that gives the output and, in training, the gradients of x and of the weights.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    forward = _recurrence(cell, weights[1].shape[1])
 
     def forward_and_backward(grad: Any, *inputs: Any) -> Any:
         out, pull_back = jax.vjp(forward, *inputs)

@@ -150,6 +150,55 @@ void check_all_gradients() {
   check_gradients<float>(70, kMostPieceTokens, 30, 30);
 }
 
+// The shapes of one hidden size and batch: both directions, padded and packed, every way to make
+// the matmuls with x, both layouts, with and without a projection.
+std::vector<Shape> shapes_of(int64_t hidden, int64_t batch) {
+  std::vector<Shape> shapes;
+  const bool by_step = batch % 2 == 0;
+  std::vector<MatmulMode> modes = {MatmulMode::kByStep};
+  if (!by_step) modes = {MatmulMode::kByChunk, MatmulMode::kUnpacked};
+  for (const bool packed : {false, true}) {
+    for (const bool reverse : {false, true}) {
+      for (const MatmulMode matmuls : modes) {
+        Shape shape{batch, 4, hidden + 3, hidden, 0, packed, reverse, matmuls};
+        shapes.push_back(shape);
+        if (by_step) {
+          Shape by_rows = shape;
+          by_rows.layout = Layout::kBatch;
+          by_rows.activations.gates =
+              hidden % 3 ? GateActivation::kSigmoid : GateActivation::kHardSigmoid;
+          by_rows.bias_of = hidden % 2 ? BiasOf::kRow : BiasOf::kLayer;
+          shapes.push_back(by_rows);
+          by_rows.bias_of = hidden % 2 ? BiasOf::kLayer : BiasOf::kRow;
+          if (batch > 8) shapes.push_back(by_rows);
+        }
+        if (hidden < 3) continue;
+        shape.outputs = hidden / 2;
+        shapes.push_back(shape);
+      }
+    }
+  }
+  Shape hard{batch, 4, hidden + 3, hidden, 0, batch % 2 == 0, batch % 3 == 0};
+  hard.activations = {GateActivation::kHardSigmoid,
+                      batch % 4 < 2 ? GateActivation::kHardSigmoid : GateActivation::kSigmoid};
+  shapes.push_back(hard);
+  return shapes;
+}
+
+std::vector<Shape> all_shapes() {
+  std::vector<Shape> shapes;
+  for (const int64_t hidden : {1, 2, 3, 7, 8, 15, 16, 31, 32, 33, 50, 67}) {
+    for (const int64_t batch : {1, 2, 5, 6, 8, 9, 13, 18, 40}) {
+      for (const Shape& shape : shapes_of(hidden, batch)) shapes.push_back(shape);
+    }
+  }
+  // Deeper than a piece of unpacked weights.
+  for (const int64_t batch : {1, 3, 18, 50}) {
+    shapes.push_back({batch, 2, 140, 150, 0, batch == 18, batch == 3, MatmulMode::kUnpacked});
+  }
+  return shapes;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -161,7 +210,7 @@ int main(int count, char** arguments) {
   const bool only_threads = option == "--threads";
   int checked = 0;
   double worst = 0;
-  const auto check_all_cells = [&](Shape shape) {
+  for (const Shape& shape : all_shapes()) {
     for (CellIndex cell = 0; cell < Cells::kCount; ++cell) {
       if (shape.outputs > 0 && !kCells[cell].can_project) continue;
       if (only_threads) {
@@ -171,42 +220,6 @@ int main(int count, char** arguments) {
         ++checked;
       }
     }
-  };
-  for (const int64_t hidden : {1, 2, 3, 7, 8, 15, 16, 31, 32, 33, 50, 67}) {
-    for (const int64_t batch : {1, 2, 5, 6, 8, 9, 13, 18, 40}) {
-      for (const bool packed : {false, true}) {
-        for (const bool reverse : {false, true}) {
-          const bool by_step = batch % 2 == 0;
-          for (const MatmulMode matmuls :
-               {by_step ? MatmulMode::kByStep : MatmulMode::kByChunk, MatmulMode::kUnpacked}) {
-            if (by_step && matmuls == MatmulMode::kUnpacked) continue;
-            Shape shape{batch, 4, hidden + 3, hidden, 0, packed, reverse, matmuls};
-            check_all_cells(shape);
-            if (matmuls == MatmulMode::kByStep) {
-              Shape by_rows = shape;
-              by_rows.layout = Layout::kBatch;
-              by_rows.activations.gates =
-                  hidden % 3 ? GateActivation::kSigmoid : GateActivation::kHardSigmoid;
-              by_rows.bias_of = hidden % 2 ? BiasOf::kRow : BiasOf::kLayer;
-              check_all_cells(by_rows);
-              by_rows.bias_of = hidden % 2 ? BiasOf::kLayer : BiasOf::kRow;
-              if (batch > 8) check_all_cells(by_rows);
-            }
-            if (hidden < 3) continue;
-            shape.outputs = hidden / 2;
-            check_all_cells(shape);
-          }
-        }
-      }
-      Shape hard{batch, 4, hidden + 3, hidden, 0, batch % 2 == 0, batch % 3 == 0};
-      hard.activations = {GateActivation::kHardSigmoid,
-                          batch % 4 < 2 ? GateActivation::kHardSigmoid : GateActivation::kSigmoid};
-      check_all_cells(hard);
-    }
-  }
-  // Deeper than a piece of unpacked weights.
-  for (const int64_t batch : {1, 3, 18, 50}) {
-    check_all_cells({batch, 2, 140, 150, 0, batch == 18, batch == 3, MatmulMode::kUnpacked});
   }
   if (only_threads) {
     std::printf("%s: all sequences ran on several threads\n",
