@@ -3,24 +3,29 @@
 An isolated build hides the packages of the environment it builds for, but the libraries are linked
 to a torch, and whether CUDA kernels are built depends on which. So torch is looked for in the
 target environment, and only when there is none is one asked for. That environment goes to the end
-of sys.path: the isolated setuptools, ninja and pybind11 still win.
+of sys.path: the isolated setuptools, ninja and pybind11 still win. Where nothing is compiled,
+setuptools is enough.
 """
 
+import gzip
+import io
+import os
 import shutil
 import site
 import sys
 import sysconfig
+import tarfile
 from pathlib import Path
 
+from native import native_decision
 from setuptools import build_meta
 from setuptools.build_meta import (  # noqa: F401  (these hooks need nothing from us)
     build_editable,
-    build_sdist,
     get_requires_for_build_sdist,
     prepare_metadata_for_build_editable,
     prepare_metadata_for_build_wheel,
 )
-from sources import installed_torch
+from sources import COMMIT_FILE, PLATFORM, git_commit, installed_torch
 
 TORCH_WHEN_NONE_IS_INSTALLED = "torch==2.13.0"
 
@@ -41,10 +46,36 @@ sys.path += [folder for folder in target_site_packages() if folder not in sys.pa
 
 
 def get_requires_for_build_wheel(config_settings=None):
-    return [] if installed_torch() else [TORCH_WHEN_NONE_IS_INSTALLED]
+    if not native_decision()[0]:
+        return []
+    torch = [] if installed_torch() else [TORCH_WHEN_NONE_IS_INSTALLED]
+    return ["ninja", *([] if PLATFORM else ["pybind11>=2.13"]), *torch]
 
 
 get_requires_for_build_editable = get_requires_for_build_wheel
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    """setuptools' sdist, with the commit, and the same bytes wherever and whenever it is made."""
+    name = build_meta.build_sdist(sdist_directory, config_settings)
+    path = Path(sdist_directory, name)
+    top = name.removesuffix(".tar.gz")
+    date = int(os.environ.get("SOURCE_DATE_EPOCH", 0)) or int(path.stat().st_mtime)
+    with tarfile.open(path) as archive:
+        files = {m.name: archive.extractfile(m).read() for m in archive if m.isfile()}
+        executable = {m.name for m in archive if m.isfile() and m.mode & 0o100}
+    files[f"{top}/{COMMIT_FILE}"] = f"{git_commit()}\n".encode()
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile("", "wb", mtime=date, fileobj=raw) as compressed,
+        tarfile.open(fileobj=compressed, mode="w") as archive,
+    ):
+        for file in sorted(files):
+            member = tarfile.TarInfo(file)
+            member.size, member.mtime = len(files[file]), date
+            member.mode = 0o755 if file in executable else 0o644
+            archive.addfile(member, io.BytesIO(files[file]))
+    return name
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):

@@ -1,7 +1,9 @@
 """Checks what the libraries need and what the objects of the CPU kernels define.
 
 `python build_tools/check_symbols.py librotcell_cpu.so ...` lists what each library needs, and fails
-if that is anything of torch's C++ interface, of Python, or of a second OpenMP runtime.
+if that is anything of torch's C++ interface, of Python, or of a second OpenMP runtime, or anything
+else that no C or C++ library provides. With `--manylinux 2_28` it also fails if a symbol is too new
+for wheels of that tag.
 
 `python build_tools/check_symbols.py --kernels kernels_avx2.cpp.o ...` fails if an object defines a
 weak symbol outside its instruction set's namespace. The linker keeps one of several weak
@@ -23,6 +25,10 @@ ALLOWED_LIBRARIES = re.compile(
     r"^(libtorch_cpu|libtorch_cuda|libstdc\+\+|libgcc_s|libm|libc|libdl|librt|libpthread|"
     r"ld-linux[\w-]*)\.so(\.\d+)*$"
 )
+# What a wheel may need at most, by its tag: the versions of the manylinux policies.
+MANYLINUX = {
+    "2_28": {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (8, 0, 0)},
+}
 # As demangled.
 FORBIDDEN = {
     "torch's C++ interface": re.compile(r"(^|[^\w])(at|c10|torch|caffe2)::"),
@@ -42,12 +48,13 @@ WEAK = {
 
 
 def needed(library):
-    """(names of strong symbols, names of weak ones, libraries) that a library needs."""
-    symbols = {"U": set(), "w": set()}
+    """(strong symbols, weak ones, libraries) that a library needs; symbols as {name: version}."""
+    symbols = {"U": {}, "w": {}}
     listed = subprocess.check_output(["nm", "-D", "--undefined-only", library], text=True)
     for line in listed.splitlines():
-        kind, name = line.split()[-2:]
-        symbols["w" if kind in "wv" else "U"].add(name.split("@")[0])
+        kind, symbol = line.split()[-2:]
+        name, _, version = symbol.partition("@")
+        symbols["w" if kind in "wv" else "U"][name] = version.lstrip("@")
     dynamic = subprocess.check_output(["readelf", "-dW", library], text=True)
     libraries = re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic)
     return symbols["U"], symbols["w"], libraries
@@ -61,17 +68,36 @@ def demangled(names):
     return dict(zip(ordered, answer.stdout.splitlines(), strict=True))
 
 
-def faults(library):
+def newest_versions(versions):
+    """{"GLIBC": (2, 14), ...}: the newest of each family."""
+    newest = {}
+    for version in versions:
+        family, _, number = version.partition("_")
+        numbers = tuple(int(part) for part in re.findall(r"\d+", number))
+        newest[family] = max(newest.get(family, ()), numbers)
+    return newest
+
+
+def faults(library, manylinux=None):
     """What is wrong with a library, as sentences; prints what it needs."""
     strong, weak, libraries = needed(library)
     shims = sorted(name for name in strong if SHIM.match(name))
     print(f"{library}: {Path(library).stat().st_size} bytes, {len(shims)} functions of torch:")
     print("  " + " ".join(shims))
     print(f"  libraries: {' '.join(libraries)}")
-    for name, readable in demangled(strong | weak).items():
+    newest = newest_versions(filter(None, {*strong.values(), *weak.values()}))
+    texts = {family: ".".join(map(str, newest[family])) for family in sorted(newest)}
+    print("  newest symbols: " + ", ".join(f"{family}_{text}" for family, text in texts.items()))
+    if manylinux:
+        for family, text in texts.items():
+            if newest[family] > MANYLINUX[manylinux].get(family, ()):
+                yield f"{library} needs {family}_{text}, which manylinux_{manylinux} does not have"
+    for name, readable in demangled(strong.keys() | weak.keys()).items():
         for what, pattern in FORBIDDEN.items():
             if pattern.search(readable):
                 yield f"{library} needs {what}: {readable}"
+        if strong.get(name) == "" and not SHIM.match(name):
+            yield f"{library} needs what no C or C++ library has: {readable}"
         if name in weak and not name.startswith("_") and name not in WEAK:
             yield f"{library} has a weak reference that no one accounts for: {readable}"
     for name in libraries:
@@ -107,10 +133,15 @@ def main():
         metavar="OBJECT",
         help="compiled kernels_INSTRUCTION_SET.cpp: no weak symbol outside their namespace",
     )
+    parser.add_argument(
+        "--manylinux", choices=MANYLINUX, help="no symbol newer than wheels of this tag may need"
+    )
     arguments = parser.parse_args()
     if not arguments.libraries and not arguments.kernels:
         parser.error("expected a LIBRARY or --kernels OBJECT")
-    found = [fault for library in arguments.libraries for fault in faults(library)]
+    found = [
+        fault for library in arguments.libraries for fault in faults(library, arguments.manylinux)
+    ]
     found += [fault for path in arguments.kernels for fault in kernel_faults(path)]
     for fault in found:
         print(fault, file=sys.stderr)

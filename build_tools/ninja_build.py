@@ -2,12 +2,13 @@
 
 librotcell_cpu.so and librotcell_cuda.so hold kernels and ops. They use LibTorch's stable ABI only,
 so that one build serves every torch from the oldest supported one on, and every Python. _C is a
-small module for this Python for tests.
+small module for this Python for tests, built if pybind11 is there.
 
 torch's own BuildExtension gives every source the same flags. The kernels need different ones: each
 instruction set is a separate file, and the choice between them is made at run time.
 """
 
+import importlib.util
 import json
 import os
 import platform
@@ -19,17 +20,21 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from check_symbols import SHIM
 from cuda_compiler import chosen_architectures, cuda_decision, nvcc_command, runtime_library
+from native import compiler, native_decision
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from sources import (
     COMMON_FLAGS,
+    PLATFORM,
     ROOT,
     TARGET_FLAGS,
     X86,
     cpu_sources,
     cuda_cxx_sources,
     cuda_sources,
+    git_commit,
     installed_torch,
     module_sources,
     own_flags,
@@ -49,13 +54,31 @@ def find_ninja():
 
 
 def pybind11_include():
-    try:
-        import pybind11
-    except ImportError:
-        raise SystemExit(
-            "rotcell is built with pybind11, which was not found: pip install pybind11"
-        ) from None
+    """pybind11's headers, or None: then, and in a wheel for an index, there is no _C."""
+    if PLATFORM or importlib.util.find_spec("pybind11") is None:
+        return None
+    import pybind11
+
     return pybind11.get_include()
+
+
+def is_cross_build():
+    """Whether the libraries are for another kind of processor than this machine's."""
+    return bool(PLATFORM) and not PLATFORM.endswith(platform.machine().lower())
+
+
+def torch_stub(command, torch_library, folder):
+    """Makes a libtorch_cpu.so with the C functions of torch's, empty, to link with.
+
+    The libraries take nothing else of torch, so one for another processor needs no torch for that.
+    """
+    listed = subprocess.check_output(["nm", "-D", "--defined-only", torch_library], text=True)
+    names = sorted({line.split()[-1] for line in listed.splitlines()})
+    functions = "".join(f"void {name}(void) {{}}\n" for name in names if SHIM.match(name))
+    stub, source = folder / "libtorch_cpu.so", folder / "torch_stub.c"
+    source.write_text(functions, encoding="utf-8")
+    flags = ["-shared", "-fPIC", "-nostdlib", "-w", "-x", "c", f"-Wl,-soname,{stub.name}"]
+    subprocess.run([*command, *flags, str(source), "-o", str(stub)], check=True)
 
 
 def words(arguments):
@@ -118,7 +141,7 @@ class NinjaFile:
 
     def library(self, name, objects, libraries):
         # Whatever is missing is an error here and not when the library is loaded.
-        link = ["-Wl,--as-needed", "-Wl,-z,defs", *libraries]
+        link = ["-Wl,--as-needed", "-Wl,-z,defs", "-Wl,--build-id=none", *libraries]
         link += shlex.split(os.environ.get("LDFLAGS", ""))
         self.lines.append(f"build {name}: link {' '.join(objects)}")
         self.lines.append(f"  libraries = {words(link)}")
@@ -127,7 +150,7 @@ class NinjaFile:
         return "\n".join(self.lines) + "\n"
 
 
-def ninja_file(torch, compiler, toolkit, architectures):
+def ninja_file(torch, compiler, toolkit, architectures, pybind11):
     """The text of build.ninja; without a toolkit, of what a CPU needs."""
     root = Path(torch.__file__).parent
     flags = [
@@ -141,18 +164,17 @@ def ninja_file(torch, compiler, toolkit, architectures):
     # neither of them is not compiled again for that.
     flags_below = {
         "ops": [f"-isystem{root / 'include'}"],
-        "torch": [f"-isystem{root / 'include'}"],
+        # Its __FILE__ is the same wherever the sources are.
+        "torch": [f"-isystem{root / 'include'}", f"-ffile-prefix-map={ROOT}=."],
         # Nothing in it takes time, but to compile.
-        "module": [
-            "-O1",
-            f"-isystem{pybind11_include()}",
-            f"-isystem{sysconfig.get_path('include')}",
-        ],
+        "module": ["-O1", f"-isystem{pybind11}", f"-isystem{sysconfig.get_path('include')}"],
     }
     if toolkit:
         flags_below["cuda"] = ["-DUSE_CUDA=1", *(f"-isystem{f}" for f in toolkit.folders()[0])]
     ninja = NinjaFile(compiler, flags, flags_below)
-    torch_libraries = [f"-L{root / 'lib'}", "-ltorch_cpu"]
+    exports = f"-Wl,--version-script={ROOT / 'build_tools' / 'exports.map'}"
+    torch_folder = "." if is_cross_build() else root / "lib"
+    torch_libraries = [exports, f"-L{torch_folder}", "-ltorch_cpu"]
     if toolkit:
         nvcc = [*nvcc_command(toolkit, compiler), *(a.gencode for a in architectures)]
         ninja.add_rule("compile_cuda", nvcc)
@@ -162,27 +184,11 @@ def ninja_file(torch, compiler, toolkit, architectures):
         libraries = [*torch_libraries, "-ltorch_cuda", *runtime_library(toolkit)]
         ninja.library(CUDA_LIBRARY, objects, libraries)
     ninja.library(CPU_LIBRARY, [ninja.object(s) for s in cpu_sources()], torch_libraries)
-    for_module = [ninja.object(source) for source in module_sources()]
-    # Python's own symbols are in the interpreter.
-    ninja.library(MODULE, for_module, ["-Wl,-z,undefs"])
+    if pybind11:
+        for_module = [ninja.object(source) for source in module_sources()]
+        # Python's own symbols are in the interpreter.
+        ninja.library(MODULE, for_module, ["-Wl,-z,undefs"])
     return ninja.text()
-
-
-def git_commit():
-    """The commit of the source tree, with "+changes" if files differ from it, or "unknown"."""
-    if not (ROOT / ".git").exists():
-        return "unknown"
-    git = ["git", "-C", str(ROOT)]
-    try:
-        commit = subprocess.check_output(
-            [*git, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL
-        ).strip()
-        changed = subprocess.check_output(
-            [*git, "status", "--porcelain", "--untracked-files=no"], text=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return f"{commit}+changes" if changed.strip() else commit
 
 
 def write_compile_commands(ninja, folder):
@@ -193,54 +199,84 @@ def write_compile_commands(ninja, folder):
     target.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
 
 
+# What _build.json says besides, without libraries.
+WITHOUT_LIBRARIES = {
+    "torch": None,
+    "python": platform.python_version(),
+    "compiler": None,
+    "cuda": False,
+    "cuda_reason": "nothing is compiled",
+    "cuda_version": None,
+    "cuda_architectures": [],
+}
+
+
+def compile_libraries(module):
+    """Compile the libraries into the folder of `module`, _C; what _build.json says of them."""
+    if installed_torch() is None:
+        raise SystemExit("rotcell is built against an installed torch, and none was found.")
+    import torch
+
+    toolkit, reason = cuda_decision(torch)
+    architectures = chosen_architectures(torch, toolkit) if toolkit else []
+    names = [str(architecture) for architecture in architectures]
+    if toolkit:
+        print(f"CPU and CUDA kernels: {reason}; for {', '.join(names)}", flush=True)
+    else:
+        print(f"CPU kernels only: {reason}", flush=True)
+
+    # Not build_ext's build_temp: for an editable install that is a new folder every time.
+    kind = PLATFORM if is_cross_build() else sys.implementation.cache_tag
+    folder = ROOT / "build" / f"{kind}-torch-{torch.__version__}"
+    folder.mkdir(parents=True, exist_ok=True)
+    if is_cross_build():
+        torch_library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+        torch_stub(compiler(), torch_library, folder)
+    pybind11 = pybind11_include()
+    steps = ninja_file(torch, compiler(), toolkit, architectures, pybind11)
+    (folder / "build.ninja").write_text(steps, encoding="utf-8")
+    jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
+    ninja = find_ninja()
+    if subprocess.call([ninja, "-C", str(folder), "-j", jobs]):
+        raise SystemExit(
+            "Compiling rotcell failed; the compiler's message is above. It takes C++20: GCC 12 is "
+            "tested. ROTCELL_NATIVE=0 installs rotcell without kernels, which is much slower."
+        )
+    write_compile_commands(ninja, folder)
+
+    if pybind11:
+        shutil.copyfile(folder / MODULE, module)
+    shutil.copyfile(folder / CPU_LIBRARY, module.with_name(CPU_LIBRARY))
+    if toolkit:
+        shutil.copyfile(folder / CUDA_LIBRARY, module.with_name(CUDA_LIBRARY))
+    answer = subprocess.check_output([*compiler(), "--version"], text=True)
+    return {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "compiler": answer.splitlines()[0],
+        "cuda": toolkit is not None,
+        "cuda_reason": reason,
+        "cuda_version": toolkit and toolkit.release,
+        "cuda_architectures": names,
+    }
+
+
 class NinjaBuild(build_ext):
     """Builds the libraries and writes _build.json, which says how, next to them."""
 
     def build_extension(self, ext):
-        if not sys.platform.startswith("linux"):
-            raise SystemExit("rotcell builds on Linux only so far.")
-        if installed_torch() is None:
-            raise SystemExit("rotcell is built against an installed torch, and none was found.")
-        import torch
-
-        toolkit, reason = cuda_decision(torch)
-        architectures = chosen_architectures(torch, toolkit) if toolkit else []
-        names = [str(architecture) for architecture in architectures]
-        if toolkit:
-            print(f"CPU and CUDA kernels: {reason}; for {', '.join(names)}", flush=True)
-        else:
-            print(f"CPU kernels only: {reason}", flush=True)
-
-        # Not self.build_temp: for an editable install that is a new folder every time.
-        folder = ROOT / "build" / f"{sys.implementation.cache_tag}-torch-{torch.__version__}"
-        folder.mkdir(parents=True, exist_ok=True)
-        compiler = shlex.split(os.environ.get("CXX", "c++"))
-        steps = ninja_file(torch, compiler, toolkit, architectures)
-        (folder / "build.ninja").write_text(steps, encoding="utf-8")
-        jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
-        ninja = find_ninja()
-        if subprocess.call([ninja, "-C", str(folder), "-j", jobs]):
-            raise SystemExit("Compiling rotcell failed; the compiler's message is above.")
-        write_compile_commands(ninja, folder)
-
         output = Path(self.get_ext_fullpath(ext.name))
         output.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(folder / MODULE, output)
-        shutil.copyfile(folder / CPU_LIBRARY, output.with_name(CPU_LIBRARY))
-        if toolkit:
-            shutil.copyfile(folder / CUDA_LIBRARY, output.with_name(CUDA_LIBRARY))
-        answer = subprocess.check_output([*compiler, "--version"], text=True)
+        native, reason = native_decision()
         facts = {
             "version": self.distribution.get_version(),
             "commit": git_commit(),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "compiler": answer.splitlines()[0],
-            "cuda": toolkit is not None,
-            "cuda_reason": reason,
-            "cuda_version": toolkit and toolkit.release,
-            "cuda_architectures": names,
+            "native": native,
+            "native_reason": reason,
+            **(compile_libraries(output) if native else WITHOUT_LIBRARIES),
         }
+        if not native:
+            print(f"No kernels, so layers will run on the slow reference: {reason}", flush=True)
         text = json.dumps(facts, indent=2) + "\n"
         output.with_name("_build.json").write_text(text, encoding="utf-8")
 
@@ -259,5 +295,9 @@ class NinjaBuild(build_ext):
 class AnyPythonWheel(bdist_wheel):
     """A wheel for every Python: only _C is for one, and nothing needs it."""
 
+    def finalize_options(self):
+        super().finalize_options()
+        self.root_is_pure = not native_decision()[0]
+
     def get_tag(self):
-        return "py3", "none", super().get_tag()[2]
+        return "py3", "none", "any" if self.root_is_pure else PLATFORM or super().get_tag()[2]

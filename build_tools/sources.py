@@ -1,13 +1,19 @@
 """What is compiled into which library, and with which flags."""
 
 import importlib.metadata
-import platform
+import os
 import re
+import subprocess
+import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+COMMIT_FILE = "COMMIT"  # in an sdist, which is no clone
 OLDEST_TORCH = (2, 10)  # raising it: docs/internals/stable-abi.md
-X86 = platform.machine().lower() in ("x86_64", "amd64")
+
+# The tag of a wheel for a package index, such as manylinux_2_28_aarch64: set by build_tools/wheel.
+PLATFORM = os.environ.get("ROTCELL_PLATFORM", "")
+X86 = (PLATFORM or sysconfig.get_platform()).lower().endswith(("x86_64", "amd64"))
 
 # No -march=native: one wheel for every machine. No -ffast-math: NaN and Inf keep their meaning.
 COMMON_FLAGS = [
@@ -28,6 +34,7 @@ SHARED = [
     "cells/sequence.cpp",
     *(f"cpu/runtime/{name}.cpp" for name in ("fork_worker", "thread_pool")),
     *(f"torch/{n}.cpp" for n in ("arguments", "registration", "sequence", "tensor", "thread_pool")),
+    "torch/older_libstdcxx.cpp",
 ]
 # What _C asks the CPU runtime about the machine.
 RUNTIME_FACTS = [f"cpu/runtime/{name}.cpp" for name in ("instruction_set", "processors")]
@@ -79,3 +86,22 @@ def installed_torch():
         oldest = ".".join(map(str, OLDEST_TORCH))
         raise SystemExit(f"rotcell needs torch {oldest} or newer; torch {version} is installed.")
     return version
+
+
+def git_commit():
+    """The commit of the source tree, with "+changes" if files differ from it, or "unknown"."""
+    if (ROOT / COMMIT_FILE).is_file():
+        return (ROOT / COMMIT_FILE).read_text(encoding="utf-8").strip()
+    if not (ROOT / ".git").exists():
+        return "unknown"
+    git = ["git", "-C", str(ROOT)]
+    try:
+        commit = subprocess.check_output(
+            [*git, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL
+        ).strip()
+        changed = subprocess.check_output(
+            [*git, "status", "--porcelain", "--untracked-files=no"], text=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return f"{commit}+changes" if changed.strip() else commit

@@ -13,7 +13,7 @@ import torch
 
 import rotcell
 from rotcell.__main__ import main
-from rotcell._torch_check import check_torch
+from rotcell._torch_check import build_record
 from rotcell.cuda import paths
 from rotcell.reference import CELLS
 
@@ -29,7 +29,7 @@ def test_instruction_set_in_use_is_one_of_those_usable_here():
     info = rotcell.build_info()
     assert info["instruction_set"] in info["instruction_sets"]
     assert "generic" in info["instruction_sets"]
-    assert set(info["instruction_sets"]) <= {"generic", "avx2", "avx512"}
+    assert set(info["instruction_sets"]) <= {"generic", "avx2", "avx512", "neon"}
 
 
 def test_cuda_kernels_come_with_their_facts_and_their_absence_with_a_reason():
@@ -42,8 +42,8 @@ def test_cuda_kernels_come_with_their_facts_and_their_absence_with_a_reason():
 
 def test_cuda_version_and_architectures_are_shown(monkeypatch, capsys):
     facts = {"cuda": True, "cuda_version": "13.0.88", "cuda_architectures": ["8.0", "9.0+PTX"]}
-    build = {**check_torch(), **facts}
-    monkeypatch.setattr(rotcell.info, "check_torch", lambda: build)
+    build = {**build_record(), **facts}
+    monkeypatch.setattr(rotcell.info, "build_record", lambda: build)
     for loaded, expected in [(True, "\n"), (False, "; not loaded with this torch\n")]:
         monkeypatch.setattr(rotcell._libraries, "has_cuda", lambda loaded=loaded: loaded)
         main([])

@@ -12,9 +12,10 @@ import torch
 
 from ._torch_check import check_torch
 
-__version__ = check_torch()["version"]
+check_torch()
 
 from . import cuda, reference
+from ._version import __version__
 from .cuda import paths as _cuda_paths
 from .cuda import self_check as _self_check
 from .info import build_info

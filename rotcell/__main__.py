@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from ._closed_pipe import quiet_on_closed_pipe
+from ._libraries import why_missing
 from .cuda import paths
 from .cuda.gpu_check import command as gpu_check
 from .info import build_info, describe
@@ -55,6 +56,9 @@ def main(arguments: list[str] | None = None) -> int:
             options.output or gpu_check.DEFAULT_OUTPUT, options.seconds or gpu_check.DEFAULT_SECONDS
         )
     if options.cuda_paths:
+        if missing := why_missing():
+            print(f"There are no kernels here: {missing}", file=sys.stderr)
+            return 2
         print(paths.describe())
     else:
         print(json.dumps(build_info(), indent=2) if options.json else describe())

@@ -11,6 +11,7 @@ import torch
 
 from . import _torch_check
 
+CPU_LIBRARY = "librotcell_cpu.so"
 CUDA_LIBRARY = "librotcell_cuda.so"
 #: As the libraries number them.
 CUDA_PATHS = ("stepwise", "resident", "cooperative", "cluster")
@@ -32,30 +33,28 @@ class CudaRequest(ctypes.Structure):
 
 _cpu: ctypes.CDLL | None = None
 _cuda: ctypes.CDLL | None = None
+_why_missing: str | None = None
 
 
-def load() -> None:
+def load() -> bool:
     """Load the CPU library, and the CUDA library if it was built and torch has CUDA.
 
-    Raises ImportError if the CPU library cannot be loaded. If the CUDA library cannot, that is a
-    warning: on GPUs the layers then run on the reference.
+    Returns whether there are ops. Without the CPU library there are none: a warning says why, and
+    all layers run on the reference, as they do on GPUs without the CUDA library.
     """
-    global _cpu, _cuda
-    if _cpu is not None:
-        return
+    global _cpu, _cuda, _why_missing
+    if _cpu is not None or _why_missing is not None:
+        return _cpu is not None
     _torch_check.check_torch()
-    path = _torch_check.PACKAGE / _torch_check.CPU_LIBRARY
-    try:
-        library = _open(path)
-    except OSError as error:
-        raise ImportError(
-            f"{path} could not be loaded with torch {torch.__version__}: {error}\n"
-            "If the C++ library of this system is older than the one rotcell was built with, "
-            "build rotcell here: `pip install --no-binary rotcell rotcell`, or `pip install .` in "
-            "its source tree."
-        ) from None
+    _cpu, _why_missing = _load_cpu()
+    if _why_missing is not None:
+        warnings.warn(
+            "rotcell runs on its reference code, which is many times slower than its kernels: "
+            f"{_why_missing}",
+            stacklevel=2,
+        )
     path = _torch_check.PACKAGE / CUDA_LIBRARY
-    if torch.version.cuda is not None and path.is_file():
+    if _cpu is not None and torch.version.cuda is not None and path.is_file():
         try:
             _cuda = _open(path)
         except OSError as error:
@@ -66,7 +65,41 @@ def load() -> None:
                 "--no-deps .` in its source tree.",
                 stacklevel=2,
             )
-    _cpu = library
+    return _cpu is not None
+
+
+def _load_cpu() -> tuple[ctypes.CDLL | None, str | None]:
+    """The CPU library, or why there is none and what to do."""
+    path = _torch_check.PACKAGE / CPU_LIBRARY
+    record = _torch_check.build_record()
+    if path.is_file():
+        try:
+            return _open(path), None
+        except OSError as error:
+            return None, (
+                f"{path} could not be loaded with torch {torch.__version__}: {error}\n"
+                "If that is a wheel for another system, compile rotcell here: `pip install "
+                "--force-reinstall --no-deps .` in its source tree."
+            )
+    if record is None or record["native"]:
+        return None, (
+            f"nothing is compiled in {_torch_check.PACKAGE}.\n"
+            "If that is the source tree and rotcell is installed, start Python from another "
+            "folder, so that the installed rotcell is found.\n"
+            "To use the source tree itself, run `pip install -e .` in it."
+        )
+    return None, (
+        f"it was installed without them ({record['native_reason']}).\n"
+        "Install a wheel for this system, or a C++20 compiler and then rotcell again: "
+        "`ROTCELL_NATIVE=1 pip install --force-reinstall --no-deps --no-cache-dir .` in its source "
+        "tree."
+    )
+
+
+def why_missing() -> str | None:
+    """Why there are no compiled ops, and what to do; None if there are."""
+    load()
+    return _why_missing
 
 
 def _open(path: Path) -> ctypes.CDLL:
@@ -81,7 +114,8 @@ def _open(path: Path) -> ctypes.CDLL:
 
 
 def _loaded_cpu() -> ctypes.CDLL:
-    load()
+    if not load():
+        raise RuntimeError(f"rotcell has no kernels here: {_why_missing}")
     assert _cpu is not None
     return _cpu
 

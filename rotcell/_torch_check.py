@@ -1,4 +1,4 @@
-"""Checks, before the compiled libraries are loaded, that they exist and can run with this torch."""
+"""Checks that torch is new enough, and reads what the build wrote about itself."""
 
 import json
 import re
@@ -8,7 +8,6 @@ from typing import TypedDict
 import torch
 
 PACKAGE = Path(__file__).resolve().parent
-CPU_LIBRARY = "librotcell_cpu.so"
 OLDEST_TORCH = (2, 10)
 
 
@@ -17,25 +16,19 @@ class Build(TypedDict):
 
     version: str
     commit: str  # of git, or "unknown"
-    torch: str
+    native: bool  # whether the libraries were compiled
+    native_reason: str
+    torch: str | None
     python: str
-    compiler: str
+    compiler: str | None
     cuda: bool
     cuda_reason: str
     cuda_version: str | None  # of nvcc
     cuda_architectures: list[str]
 
 
-def check_torch() -> Build:
-    """Return what the build recorded, or raise ImportError when that build cannot run here."""
-    record, library = PACKAGE / "_build.json", PACKAGE / CPU_LIBRARY
-    if not record.is_file() or not library.is_file():
-        raise ImportError(
-            f"The compiled part of rotcell is missing in {PACKAGE}.\n"
-            "If that is the source tree and rotcell is installed, start Python from another "
-            "folder, so that the installed rotcell is found.\n"
-            "To use the source tree itself, run `pip install -e .` in it."
-        )
+def check_torch() -> None:
+    """Raise ImportError if torch is too old."""
     running = str(torch.__version__)
     if tuple(int(number) for number in re.findall(r"\d+", running)[:2]) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
@@ -43,5 +36,12 @@ def check_torch() -> Build:
             f"rotcell needs torch {oldest} or newer, but torch {running} is running: "
             f"`pip install 'torch>={oldest}'`."
         )
+
+
+def build_record() -> Build | None:
+    """What the build recorded; None in a source tree in which nothing was built."""
+    record = PACKAGE / "_build.json"
+    if not record.is_file():
+        return None
     build: Build = json.loads(record.read_text(encoding="utf-8"))
     return build

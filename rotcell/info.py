@@ -7,9 +7,25 @@ from typing import Any
 import torch
 
 from . import _libraries
-from ._torch_check import check_torch
+from ._torch_check import Build, build_record
+from ._version import __version__
 
 INSTRUCTION_SET_VARIABLE = "ROTCELL_ISA"
+
+#: Facts of a source tree in which nothing was built.
+NOT_BUILT: Build = {
+    "version": __version__,
+    "commit": "unknown",
+    "native": False,
+    "native_reason": "nothing was built",
+    "torch": None,
+    "python": platform.python_version(),
+    "compiler": None,
+    "cuda": False,
+    "cuda_reason": "nothing was built",
+    "cuda_version": None,
+    "cuda_architectures": [],
+}
 
 
 def build_info() -> dict[str, str | int | bool | list[str] | None]:
@@ -17,19 +33,22 @@ def build_info() -> dict[str, str | int | bool | list[str] | None]:
 
     Example:
         >>> import rotcell
-        >>> rotcell.build_info()["instruction_set"] in rotcell.build_info()["instruction_sets"]
+        >>> rotcell.build_info()["torch_running"] == torch.__version__
         True
     """
-    build = check_torch()
+    build = build_record() or NOT_BUILT
+    missing = _libraries.why_missing()
     return {
-        "version": build["version"],
+        "version": __version__,
         "commit": build["commit"],
         "torch_built_against": build["torch"],
         "torch_running": str(torch.__version__),
         "python_built_with": build["python"],
         "python_running": platform.python_version(),
-        "instruction_set": _libraries.instruction_set(),
-        "instruction_sets": _libraries.instruction_sets(),
+        "native": missing is None,
+        "native_reason": missing or build["native_reason"],
+        "instruction_set": None if missing else _libraries.instruction_set(),
+        "instruction_sets": [] if missing else _libraries.instruction_sets(),
         "instruction_set_override": os.environ.get(INSTRUCTION_SET_VARIABLE),
         "cuda": build["cuda"],
         "cuda_loaded": _libraries.has_cuda(),
@@ -38,27 +57,35 @@ def build_info() -> dict[str, str | int | bool | list[str] | None]:
         "cuda_architectures": build["cuda_architectures"],
         "compiler": build["compiler"],
         "threads": torch.get_num_threads(),
-        "processors": _libraries.processors(),
+        "processors": os.cpu_count() if missing else _libraries.processors(),
     }
 
 
 def describe() -> str:
     """`build_info` as lines for people to read."""
     info = build_info()
-    sets = info["instruction_sets"]
-    assert isinstance(sets, list)
-    override = info["instruction_set_override"]
-    forced = f" (chosen by {INSTRUCTION_SET_VARIABLE}={override})" if override else ""
-    lines = {
-        "rotcell": f"{info['version']} (commit {info['commit']})",
-        "torch": f"{info['torch_running']} (built against {info['torch_built_against']})",
-        "Python": f"{info['python_running']} (built with {info['python_built_with']})",
-        "instruction set": f"{info['instruction_set']}{forced}",
-        "usable here": ", ".join(sets),
-        "CUDA kernels": _cuda_kernels(info),
-        "compiler": info["compiler"],
-        "threads": f"{info['threads']} (processors: {info['processors']})",
-    }
+    lines = {"rotcell": f"{info['version']} (commit {info['commit']})"}
+    if info["native"]:
+        sets = info["instruction_sets"]
+        assert isinstance(sets, list)
+        override = info["instruction_set_override"]
+        forced = f" (chosen by {INSTRUCTION_SET_VARIABLE}={override})" if override else ""
+        lines |= {
+            "torch": f"{info['torch_running']} (built against {info['torch_built_against']})",
+            "Python": f"{info['python_running']} (built with {info['python_built_with']})",
+            "instruction set": f"{info['instruction_set']}{forced}",
+            "usable here": ", ".join(sets),
+            "CUDA kernels": _cuda_kernels(info),
+            "compiler": str(info["compiler"]),
+        }
+    else:
+        lines |= {
+            "torch": str(info["torch_running"]),
+            "Python": str(info["python_running"]),
+            "kernels": "none; layers run on the slow reference code",
+            "reason": " ".join(str(info["native_reason"]).split()),
+        }
+    lines["threads"] = f"{info['threads']} (processors: {info['processors']})"
     width = max(map(len, lines))
     return "\n".join(f"{name:{width}}  {value}" for name, value in lines.items())
 

@@ -25,9 +25,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from .ops.cell_ops import OVERLOADS
+from .ops.cell_ops import CELL_OPS
 from .ops.private_torch import schema_of
-from .reference import CELLS, GATE_FUNCTIONS, Cell, Gates
+from .reference import GATE_FUNCTIONS, Cell, Gates
 
 __all__ = ["translations"]
 
@@ -39,12 +39,11 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
 
     Packed sequences are refused: ONNX has no equivalent.
     """
-    ops = [
-        (cell, getattr(getattr(torch.ops.rotcell, cell.name), overload))
-        for cell in CELLS.values()
-        for overload in OVERLOADS
-    ]
-    return {op: _translation(cell, op) for cell, op in ops}
+    return {
+        overload.forward.call: _translation(ops.cell, overload.forward.call)
+        for ops in CELL_OPS.values()
+        for overload in (ops.plain, ops.extended)
+    }
 
 
 def _translation(cell: Cell, op: Any) -> Callable[..., Any]:

@@ -133,6 +133,8 @@ def warn_of_missing_ops(cell: Cell) -> None:
     """Say once per cell that it has no compiled ops; not in `use_reference`, nor in a graph."""
     if torch.compiler.is_compiling() or _mode.reference or cell.name in _warned_cells:
         return
+    if _libraries.why_missing() is not None:  # a warning said so when rotcell was imported
+        return
     _warned_cells.add(cell.name)
     warnings.warn(
         f"rotcell has no kernels for the cell {cell.name!r}: it runs on the slower reference code.",

@@ -23,8 +23,6 @@ __all__ = [
     "Op",
 ]
 
-_libraries.load()
-
 #: The overloads that every device has. torch handles every argument of a call, used or not, so the
 #: rarely used arguments are left to the second.
 OVERLOADS = ("default", "extended")
@@ -146,4 +144,5 @@ class CellOps(CellArguments):
         return (*wanted, results[-1]) if return_cells else wanted
 
 
-CELL_OPS = {name: CellOps(cell) for name, cell in CELLS.items()}
+#: Empty where nothing is compiled.
+CELL_OPS = {name: CellOps(cell) for name, cell in CELLS.items()} if _libraries.load() else {}

@@ -44,9 +44,9 @@ def sequence_with_saved(
             *CellArguments(cell).split(given), batch_sizes, reverse, gate_activation,
             angle_activation, hooks,
         )  # fmt: skip
-    if not cell.has_kernels:
+    ops = CELL_OPS.get(cell.name)
+    if ops is None:
         return None
-    ops = CELL_OPS[cell.name]
     tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
     tensors, hooks = autocast(device_type, tensors, hooks)
     if needs_reference(cell, x.device, device_type, tensors, hooks is not NO_HOOKS):

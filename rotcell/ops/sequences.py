@@ -43,12 +43,12 @@ def sequence(
     With `batch_first` the output of such input is ``[B, T, P]``. No result is a view. Cell states
     are ``[N, H]``, in the dtype that the kernel saves them in.
     """
-    if not cell.has_kernels:
+    ops = CELL_OPS.get(cell.name)
+    if ops is None:
         return _without_kernels(
             cell, x, states, weights, batch_sizes, (reverse, gate_activation, angle_activation),
             batch_first, hooks, return_cells,
         )  # fmt: skip
-    ops = CELL_OPS[cell.name]
     device = x.device
     device_type = device.type  # kept: torch makes a string of it each time
     tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
@@ -96,7 +96,7 @@ def _without_kernels(
     hooks: StateHooks,
     return_cells: bool,
 ) -> tuple[Tensor, ...]:
-    """The same for a cell that has no compiled ops."""
+    """The same for a cell that has no compiled ops, or where nothing is compiled."""
     warn_of_missing_ops(cell)
     tensors, hooks = autocast(x.device.type, (x, *states, *weights), hooks)
     return sequence_by_reference(

@@ -207,7 +207,7 @@ class _Recorder:
             raise RuntimeError(
                 "trace reads what the kernels save, but here the layer would run on the reference "
                 f"code (device {tokens.device.type!r}, or inside use_reference() or a transform, "
-                f"or a cell without kernels; the cell is {call.cell.name!r})"
+                f"or without kernels; the cell is {call.cell.name!r})"
             )
         (out, *last), (gates, *cells) = results
         self.directions.append(self._captured(call, states, out, gates, cells))

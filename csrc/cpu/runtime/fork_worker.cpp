@@ -2,8 +2,7 @@
 
 #include <pthread.h>
 
-#include <condition_variable>
-#include <mutex>
+#include <atomic>
 #include <thread>
 
 #include "cpu/runtime/thread_pool.h"
@@ -22,28 +21,27 @@ class Worker {
     FirstException exception;
     const auto guarded = [&] { exception.guard(body); };
     const FunctionRef<void()> task(guarded);
-    {
-      std::unique_lock lock(mutex_);
-      task_ = &task;
-      changed_.notify_all();
-      changed_.wait(lock, [&] { return task_ == nullptr; });
-    }
+    task_ = &task;
+    state_.store(State::kTask, std::memory_order_release);
+    state_.notify_all();
+    state_.wait(State::kTask, std::memory_order_acquire);
     exception.rethrow();
   }
 
  private:
+  enum class State : int { kIdle, kTask };
+
   void loop() {
-    std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [&] { return task_ != nullptr; });
+      state_.wait(State::kIdle, std::memory_order_acquire);
       (*task_)();
-      task_ = nullptr;
-      changed_.notify_all();
+      state_.store(State::kIdle, std::memory_order_release);
+      state_.notify_all();
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  // An atomic, not a condition variable: see StartGate in thread_pool.cpp.
+  std::atomic<State> state_{State::kIdle};
   const FunctionRef<void()>* task_ = nullptr;
 };
 

@@ -1,6 +1,6 @@
 #include "cpu/runtime/thread_pool.h"
 
-#include <condition_variable>
+#include <atomic>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -33,28 +33,23 @@ void parallel_ranges(int64_t count, int64_t least, FunctionRef<void(int64_t, int
   context.exception.rethrow();
 }
 
-// Holds threads back until all are there.
+// Holds threads back until all are there. An atomic: std::condition_variable::wait would need the
+// C++ library of GCC 12.
 class StartGate {
  public:
-  enum class Signal { kWait, kGo, kGiveUp };
+  enum class Signal : int { kWait, kGo, kGiveUp };
 
   void open(Signal signal) {
-    {
-      const std::lock_guard lock(mutex_);
-      signal_ = signal;
-    }
-    changed_.notify_all();
+    signal_.store(signal, std::memory_order_release);
+    signal_.notify_all();
   }
   Signal wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return signal_ != Signal::kWait; });
-    return signal_;
+    signal_.wait(Signal::kWait, std::memory_order_acquire);
+    return signal_.load(std::memory_order_acquire);
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  Signal signal_ = Signal::kWait;
+  std::atomic<Signal> signal_{Signal::kWait};
 };
 
 // As run_together, on new threads.
