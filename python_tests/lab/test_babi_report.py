@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import gzip
 import re
+import statistics
 import struct
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +17,11 @@ from training_helpers import MADE_UP, save_made_up
 from rotcell.lab import cli
 from rotcell.lab.errors import ResultError, SettingsError
 from rotcell.lab.report.statistics import signed
-from rotcell.lab.tasks.babi.data.source import DataName, SplitName
+from rotcell.lab.tasks.babi.data.catalog import TASK_NAMES
+from rotcell.lab.tasks.babi.data.source import DataName, Source, SplitName
 from rotcell.lab.tasks.babi.experiments import EXPERIMENTS, Experiment, Plan, make_plan
 from rotcell.lab.tasks.babi.report import claims, measures, tables
+from rotcell.lab.tasks.babi.report.constant import constant_accuracy
 from rotcell.lab.tasks.babi.report.figures import convergence
 from rotcell.lab.tasks.babi.report.page import is_collection, write_report
 from rotcell.lab.tasks.babi.report.summary import Summary, comparable, summarise
@@ -519,3 +523,13 @@ def test_without_matplotlib_there_are_still_tables(
     written = write_report(partial, partial / "report")
     assert "No figures: figures need matplotlib" in written.markdown
     assert "| 1 single-supporting-fact |" in written.markdown
+
+
+def test_the_constant_answer_of_the_official_data(real_babi: Path) -> None:
+    source = Source.at(str(real_babi / "en"))
+    for task in TASK_NAMES:
+        questions = source.load(task)
+        ((answer, _), *_) = Counter(q.answer for q in questions.train).most_common(1)
+        right = statistics.fmean(100.0 * (q.answer == answer) for q in questions.test)
+        assert constant_accuracy("official 1k", task) == pytest.approx(right, abs=0.051)
+    assert constant_accuracy("made up", 1) is None

@@ -160,3 +160,11 @@ def test_a_cell_that_cannot_be_traced(tmp_path, capsys):
     path = checkpoint(tmp_path, cell="gru-torch")
     assert main(["look", str(path), "--question", "1"]) == 1
     assert "a model of gru-torch cells cannot be traced" in capsys.readouterr().err
+
+
+def test_command_for_two_models(path, tmp_path, capsys):
+    out = tmp_path / "both.html"
+    both = ["look", str(path), "--compare", str(path), "--question", "2", "--out", str(out)]
+    assert main(both) == 0
+    assert capsys.readouterr().out.count("Answer of the") == 2
+    assert out.read_text(encoding="utf-8").count("<iframe") == 2

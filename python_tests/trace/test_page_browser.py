@@ -12,7 +12,7 @@ from torch import nn
 
 import rotcell
 from rotcell import RotGRU, RotLSTM
-from rotcell.tracing import Reading
+from rotcell.tracing import Reading, save_side_by_side
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
@@ -134,6 +134,7 @@ def test_the_slider_and_a_click_on_a_word_choose_the_token(page, trace):
 
 
 def test_hovering_shows_the_value(page, trace):
+    page.choose("#quantity", "angles")
     for row, step in ((0, 0), (3, 8), (2, 4)):
         page.point(*cell_at(page, row, step))
         tip = page.text("#tip")
@@ -376,3 +377,44 @@ def test_a_long_sequence_scrolls_along(browser, tmp_path):
     browser.press("end")
     assert browser.run("return document.getElementById('scroller').scrollLeft") > 1000
     assert browser.run("return document.documentElement.scrollWidth") <= 900
+
+
+def test_the_page_opens_on_the_difference_from_the_mean_angle(page):
+    assert page.run("return document.getElementById('quantity').value") == "deviation"
+    assert not page.run("return document.getElementById('alternating').hidden")
+
+
+def test_the_heat_map_is_saved_as_numbers_and_as_a_picture(page, trace):
+    page.choose("#quantity", "angles")
+    page.run("URL.createObjectURL = (blob) => { window.saved = blob; return '#'; };")
+    save = "document.getElementById('save-{}').click(); return window.saved.text();"
+    head, *lines = page.run(save.format("csv")).strip().split("\n")
+    assert head == "step,token,pair 0,pair 1,pair 2,pair 3"
+    assert [line.split(",")[1] for line in lines] == TOKENS
+    numbers = torch.tensor([[float(x) for x in line.split(",")[2:]] for line in lines])
+    torch.testing.assert_close(numbers, trace[0].row("angles", 0))
+    picture = page.run(save.format("svg"))
+    assert picture.startswith("<svg xmlns")
+    assert picture.count("<rect x=") == STEPS * PAIRS
+
+
+def test_padding_is_named(browser, trace, tmp_path):
+    browser.open(trace.save(tmp_path / "p.html", ["", "", *TOKENS[2:]], 0))
+    assert browser.run("return document.getElementById('token-1').textContent") == "(pad)"
+    assert browser.run("return document.querySelectorAll('.word.padding').length") == 2
+
+
+def test_two_pages_side_by_side_show_the_same_token(browser, trace, tmp_path):
+    pages = [trace.html(TOKENS, 0, title=title) for title in ("one", "two")]
+    browser.open(save_side_by_side(tmp_path / "both.html", pages))
+    now = "[...document.querySelectorAll('iframe')].map((f) => {}.id).join()"
+    now = now.replace("{}", "f.contentDocument?.querySelector('.word.now')?")
+    browser.wait(f"{now} === 'token-8,token-8'")
+    for frame, token in ((0, 2), (1, 5)):
+        browser.run(
+            "const frames = document.querySelectorAll('iframe');"
+            "frames[arguments[0]].contentDocument.getElementById(arguments[1]).click();",
+            frame,
+            f"token-{token}",
+        )
+        browser.wait(f"{now} === 'token-{token},token-{token}'")

@@ -5,6 +5,14 @@ and writes it as a page for a browser.
 """
 
 from .page import PageError, Reading, Selection
-from .trace import Direction, Trace, trace
+from .trace import Direction, Trace, save_side_by_side, trace
 
-__all__ = ["Direction", "PageError", "Reading", "Selection", "Trace", "trace"]
+__all__ = [
+    "Direction",
+    "PageError",
+    "Reading",
+    "Selection",
+    "Trace",
+    "save_side_by_side",
+    "trace",
+]

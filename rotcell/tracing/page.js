@@ -45,6 +45,7 @@
     step: 0,
     alike: false,
     playing: false,
+    following: false, // another page chose the token
     progress: 1, // of the step's movement, 0 to 1
   };
 
@@ -59,6 +60,8 @@
     rotates()
       ? direction().names.flatMap((name) => (name === "angles" ? ["angles", "deviation"] : [name]))
       : direction().names.filter((name) => name !== "before_rotation");
+  // An empty token is padding.
+  const nameOf = (step) => sequence().tokens[step] || "(pad)";
   const ofPairs = (name) => name === "angles" || name === "deviation";
 
   function label(name) {
@@ -367,7 +370,7 @@
       context.rotate(-Math.PI / 2);
       context.font = `${t === state.step ? "650 " : ""}${size}px ${FONT}`;
       context.fillStyle = ink;
-      context.fillText(clipText(sequence().tokens[t], top - 14), 0, 0.5);
+      context.fillText(clipText(nameOf(t), top - 14), 0, 0.5);
       context.restore();
       if (alike.has(t)) {
         context.fillStyle = found;
@@ -446,7 +449,7 @@
   }
 
   function tipFor(cell) {
-    const word = `<b>${escaped(sequence().tokens[cell.step])}</b> (token ${sequence().first + cell.step})`;
+    const word = `<b>${escaped(sequence().tokens[cell.step] || "padding")}</b> (token ${sequence().first + cell.step})`;
     if (cell.row !== undefined) {
       const row = box.rows[cell.row];
       const x = value(state.quantity, cell.step, row.column);
@@ -669,7 +672,7 @@
     parts.push(
       `<circle class="was" cx="${wasX.toFixed(2)}" cy="${wasY.toFixed(2)}" r="5"/>`,
       `<circle class="is" id="dot" cx="${x.toFixed(2)}" cy="${y.toFixed(2)}" r="6.5"/>`,
-      `<text class="word-label" x="${(x + (right ? -11 : 11)).toFixed(1)}" y="${(y - 9).toFixed(1)}" text-anchor="${right ? "end" : "start"}">${escaped(sequence().tokens[state.step])}</text>`,
+      `<text class="word-label" x="${(x + (right ? -11 : 11)).toFixed(1)}" y="${(y - 9).toFixed(1)}" text-anchor="${right ? "end" : "start"}">${escaped(nameOf(state.step))}</text>`,
     );
     $("plane").style.setProperty("--turn", turnColor(move.turn));
     $("plane").innerHTML = parts.join("");
@@ -703,7 +706,7 @@
     const move = movement(state.step, place);
     $("plane-title").textContent = `Pair ${pair}: units ${units[0]} and ${units[1]}`;
     const amount = (x, y) => Math.hypot(x, y).toFixed(2);
-    const word = sequence().tokens[state.step];
+    const word = sequence().tokens[state.step] || "padding";
     const started = `from length ${amount(...move.was)}`;
     const did = [];
     if (hasForgetGate()) {
@@ -760,7 +763,8 @@
       word.className = "word";
       word.id = `token-${t}`;
       word.setAttribute("role", "option");
-      word.textContent = token;
+      word.textContent = token || "(pad)";
+      word.classList.toggle("padding", token === "");
       word.style.cssText = shadeStyle(mattered(t));
       word.addEventListener("click", () => goTo(t));
       return word;
@@ -811,6 +815,7 @@
     const soFar = $("so-far");
     if (soFar) {
       const best = likeliest(state.step);
+      soFar.hidden = sequence().tokens[state.step] === "";
       soFar.innerHTML = `<span class="label">If it ended at “${escaped(sequence().tokens[state.step])}”</span> <strong>${escaped(sequence().answers[best])}</strong> (${percent(probability(state.step, best))})`;
     }
   }
@@ -829,6 +834,7 @@
     state.step = Math.min(steps() - 1, Math.max(0, step));
     state.progress = progress;
     $("slider").value = state.step;
+    if (window.parent !== window && !state.following) window.parent.postMessage({ fromLast: steps() - 1 - state.step }, "*");
     $("slider").setAttribute("aria-valuetext", `${sequence().tokens[state.step]}, ${state.step + 1} of ${steps()}`);
     showAlike();
     markStory();
@@ -885,6 +891,59 @@
     requestAnimationFrame(frame);
   }
 
+  // --- Files ---------------------------------------------------------------------------------------
+
+  function download(blob, name) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(blob);
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
+  const fileName = (end) => `${data.cell}-${direction().name}-row${sequence().row}-${state.quantity}.${end}`;
+
+  // What the heat map shows, a line per token.
+  function asCsv() {
+    const cell = (x) => (/[",\n]/.test(x) ? `"${x.replaceAll('"', '""')}"` : x);
+    const rows = mapRows();
+    const lines = [["step", "token", ...rows.map((r) => r.name)]];
+    for (let t = 0; t < steps(); t++) {
+      lines.push([String(sequence().first + t), sequence().tokens[t], ...rows.map((r) => String(value(state.quantity, t, r.column)))]);
+    }
+    return `${lines.map((line) => line.map(cell).join(",")).join("\n")}\n`;
+  }
+
+  // The whole heat map, also the part that is scrolled away.
+  function asSvg() {
+    const rows = mapRows();
+    const { color } = scale(state.quantity);
+    const [size, left, top] = [16, 90, 90];
+    const parts = [];
+    for (let t = 0; t < steps(); t++) {
+      const x = left + t * size;
+      parts.push(`<text transform="translate(${x + 12} ${top - 6}) rotate(-90)">${escaped(nameOf(t))}</text>`);
+      rows.forEach((r, k) => {
+        const fill = css(color(value(state.quantity, t, r.column)));
+        parts.push(`<rect x="${x}" y="${top + k * size}" width="${size - 1}" height="${size - 1}" fill="${fill}"/>`);
+      });
+    }
+    rows.forEach((r, k) => parts.push(`<text x="${left - 6}" y="${top + k * size + 12}" text-anchor="end">${r.name}</text>`));
+    const [width, height] = [left + steps() * size + 10, top + rows.length * size + 30];
+    parts.push(`<text x="${left}" y="${height - 8}">${escaped(data.cell)}, ${label(state.quantity)}</text>`);
+    return (
+      `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" ` +
+      `font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="${themed("--card")}"/>` +
+      `<g fill="${themed("--ink")}">${parts.join("")}</g></svg>`
+    );
+  }
+
+  const SAVES = {
+    "save-csv": () => download(new Blob([asCsv()], { type: "text/csv" }), fileName("csv")),
+    "save-svg": () => download(new Blob([asSvg()], { type: "image/svg+xml" }), fileName("svg")),
+    "save-png": () => canvas.toBlob((blob) => download(blob, fileName("png"))),
+  };
+
   // --- Choices ------------------------------------------------------------------------------------
 
   function fill(select, entries, chosen) {
@@ -914,7 +973,7 @@
     if (rotates()) order.push(["turn", "most turning first"]);
     order.push(["vary", "most varying first"]);
     if (!order.some(([key]) => key === state.order)) state.order = "layer";
-    if (!quantities().includes(state.quantity)) state.quantity = rotates() ? "angles" : "after_rotation";
+    if (!quantities().includes(state.quantity)) state.quantity = rotates() ? "deviation" : "after_rotation";
     const varied = direction().pairs.map((_, pair) => variation(pair));
     state.pair = varied.indexOf(Math.max(...varied));
     fill($("quantity"), quantities().map((name) => [name, label(name)]), state.quantity);
@@ -922,6 +981,7 @@
     $("alike-part").hidden = !rotates();
     state.alike = state.alike && rotates();
     $("explanation").innerHTML = explanation();
+    $("alternating").hidden = !(rotates() && data.sequences.some((s) => s.answers));
     refreshAll();
   }
 
@@ -1005,7 +1065,17 @@
       goTo(state.step);
     });
     $("within").addEventListener("input", () => goTo(state.step));
+    for (const [id, save] of Object.entries(SAVES)) $(id).addEventListener("click", save);
     canvas.addEventListener("mousemove", showTip);
+    // A page that compares models keeps their tokens the same.
+    window.addEventListener("message", (event) => {
+      if (event.source !== window.parent || event.source === window || typeof event.data?.fromLast !== "number") return;
+      const step = steps() - 1 - event.data.fromLast;
+      if (step < 0 || step >= steps() || step === state.step) return;
+      state.following = true;
+      goTo(step);
+      state.following = false;
+    });
     canvas.addEventListener("mouseleave", () => ($("tip").hidden = true));
     canvas.addEventListener("click", (event) => {
       const cell = cellAt(event);

@@ -103,6 +103,43 @@ def in_frame(page: str) -> str:
     )
 
 
+def side_by_side(pages: Sequence[str], title: str) -> str:
+    """Pages in frames of one page, which keeps their tokens the same."""
+    frames = "".join(
+        f'<iframe srcdoc="{html.escape(page, quote=True)}" title="page {k}"></iframe>'
+        for k, page in enumerate(pages, start=1)
+    )
+    return _SIDE_BY_SIDE.replace("{{title}}", html.escape(title)).replace("{{frames}}", frames)
+
+
+_SIDE_BY_SIDE: Final = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy"
+  content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'">
+<title>{{title}}</title>
+<style>
+body { margin: 0; display: flex; flex-wrap: wrap; }
+iframe { flex: 1 1 700px; height: 100vh; border: 0; }
+</style>
+</head>
+<body>
+{{frames}}
+<script>
+"use strict";
+addEventListener("message", (event) => {
+  for (const frame of document.querySelectorAll("iframe")) {
+    if (frame.contentWindow !== event.source) frame.contentWindow.postMessage(event.data, "*");
+  }
+});
+</script>
+</body>
+</html>
+"""
+
+
 # What is shown
 
 

@@ -285,10 +285,22 @@ class Trace(Sequence[Direction]):
         Raises:
             PageError: if arguments do not fit the trace, or a chosen part does not fit into 5 MB.
         """
-        html = page.render(self, tokens, select, readings, title)
         where = Path(path)
-        where.write_text(html, encoding="utf-8")
+        where.write_text(
+            self.html(tokens, select, readings=readings, title=title), encoding="utf-8"
+        )
         return where
+
+    def html(
+        self,
+        tokens: Sequence[str] | Sequence[Sequence[str]] | None = None,
+        select: int | Sequence[int] | Selection | None = None,
+        *,
+        readings: Reading | Sequence[Reading] | None = None,
+        title: str | None = None,
+    ) -> str:
+        """The page that `save` writes, as a string; arguments as there."""
+        return page.render(self, tokens, select, readings, title)
 
     def _repr_html_(self) -> str | None:
         # Without a page, a notebook shows the repr.
@@ -297,6 +309,34 @@ class Trace(Sequence[Direction]):
             if larger_groups(self)
             else page.in_frame(page.render(self, None, None, None, None))
         )
+
+
+def save_side_by_side(
+    path: str | os.PathLike[str], pages: Sequence[str], title: str = "Side by side"
+) -> Path:
+    """Write one page that shows several, of two models on the same input for example.
+
+    A token that is chosen in one is chosen in all, counted from the last.
+
+    Args:
+        path: the file to write.
+        pages: what `Trace.html` returns, from left to right.
+        title: the title of the page.
+
+    Returns:
+        The path.
+
+    Example:
+        >>> import rotcell, tempfile, torch
+        >>> x, layers = torch.randn(5, 1, 3), (rotcell.LSTM(3, 4), rotcell.RotLSTM(3, 4))
+        >>> pages = [rotcell.trace(layer, x).html(list("story")) for layer in layers]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_side_by_side(folder + "/both.html", pages).name
+        'both.html'
+    """
+    where = Path(path)
+    where.write_text(page.side_by_side(pages, title), encoding="utf-8")
+    return where
 
 
 def _direction_names(directions: Sequence[Captured]) -> list[str]:

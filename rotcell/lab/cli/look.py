@@ -17,6 +17,7 @@ from rotcell.lab.cli.options import (
 from rotcell.lab.errors import LookError
 from rotcell.lab.tasks.babi.data.reader import Question, tokenize
 from rotcell.lab.tasks.babi.look import Reader, look_at_question
+from rotcell.tracing import save_side_by_side
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--task", type=int, metavar="N", help="bAbI task (default: the task of the model)"
+    )
+    parser.add_argument(
+        "--compare",
+        type=Path,
+        metavar="FILE",
+        help="a second model to read the same story, shown next to the first",
     )
     add_data_options(parser)
     parser.add_argument(
@@ -60,12 +67,21 @@ def run(options: argparse.Namespace) -> int:
     unknown = {w: None for w in (*story, *asked) if w not in reader.dictionary}
     if unknown:
         print(f"The model does not know, and leaves out: {', '.join(unknown)}")
-    seen = look_at_question(reader, story, asked, expected)
-    path = seen.save(options.out or Path(name), f"{title}, read by a {seen.trace.cell}")
-    answer = seen.reading.answers[int(seen.reading.probabilities[-1].argmax())]
-    chance = float(seen.reading.probabilities[-1].max())
+    readers = [reader] + ([Reader.load(options.compare)] if options.compare else [])
     right = "" if expected is None else f" (right is {expected})"
-    print(f"Answer: {answer}, {chance:.0%}{right}. To look at: {path.resolve()}")
+    pages = []
+    for each in readers:
+        seen = look_at_question(each, story, asked, expected)
+        pages.append(seen.html(f"{title}, read by a {seen.trace.cell}"))
+        answer = seen.reading.answers[int(seen.reading.probabilities[-1].argmax())]
+        chance = float(seen.reading.probabilities[-1].max())
+        print(f"Answer of the {seen.trace.cell}: {answer}, {chance:.0%}{right}.")
+    path: Path = options.out or Path(name)
+    if options.compare:
+        save_side_by_side(path, pages, title)
+    else:
+        path.write_text(pages[0], encoding="utf-8")
+    print(f"To look at: {path.resolve()}")
     if options.open and not webbrowser.open(path.resolve().as_uri()):
         print("There is no browser to open it with.")
     return 0

@@ -22,6 +22,8 @@ from rotcell.tracing import Reading, Selection, Trace, trace
 
 #: Answers that a reading names.
 _ANSWERS = 8
+#: Tokens of padding that a page shows in front of a story.
+_SHOWN_PADDING = 8
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,15 @@ class QuestionTrace:
     padding: int  # tokens in front of the story
 
     def save(self, path: str | os.PathLike[str], title: str | None = None) -> Path:
-        """Write the page, without the padding."""
-        story_only = Selection(rows=[0], steps=slice(self.padding, None))
-        return self.trace.save(path, self.tokens, story_only, readings=self.reading, title=title)
+        """Write the page, with the last tokens of the padding."""
+        where = Path(path)
+        where.write_text(self.html(title), encoding="utf-8")
+        return where
+
+    def html(self, title: str | None = None) -> str:
+        """The page that `save` writes."""
+        shown = Selection(rows=[0], steps=slice(max(0, self.padding - _SHOWN_PADDING), None))
+        return self.trace.html(self.tokens, shown, readings=self.reading, title=title)
 
 
 def look_at_question(
