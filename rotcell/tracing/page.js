@@ -895,10 +895,10 @@
 
   function download(blob, name) {
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(blob);
-    link.download = name;
+    const address = URL.createObjectURL(blob);
+    Object.assign(link, { href: address, download: name });
     link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    setTimeout(() => URL.revokeObjectURL(address), 1000);
   }
 
   const fileName = (end) => `${data.cell}-${direction().name}-row${sequence().row}-${state.quantity}.${end}`;
@@ -932,7 +932,7 @@
     const [width, height] = [left + steps() * size + 10, top + rows.length * size + 30];
     parts.push(`<text x="${left}" y="${height - 8}">${escaped(data.cell)}, ${label(state.quantity)}</text>`);
     return (
-      `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" ` +
+      `<svg xmlns="${$("plane").namespaceURI}" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" ` +
       `font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="${themed("--card")}"/>` +
       `<g fill="${themed("--ink")}">${parts.join("")}</g></svg>`
     );
