@@ -9,7 +9,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMIT_FILE = "COMMIT"  # in an sdist, which is no clone
-OLDEST_TORCH = (2, 10)  # raising it: docs/internals/stable-abi.md
+
+
+def _oldest_torch():
+    """The version that the installed package checks. To raise it: docs/internals/stable-abi.md."""
+    text = (ROOT / "rotcell" / "_torch_check.py").read_text(encoding="utf-8")
+    found = re.search(r"^OLDEST_TORCH = \((\d+), (\d+)\)", text, re.MULTILINE)
+    return int(found[1]), int(found[2])
+
+
+OLDEST_TORCH = _oldest_torch()
 
 # The tag of a wheel for a package index, such as manylinux_2_28_aarch64: set by build_tools/wheel.
 PLATFORM = os.environ.get("ROTCELL_PLATFORM", "")

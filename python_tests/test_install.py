@@ -57,7 +57,7 @@ def run_python(code, folder):
 def test_the_package_requires_the_oldest_supported_torch(sources):
     oldest = ".".join(map(str, sources.OLDEST_TORCH))
     assert f"torch>={oldest}" in importlib.metadata.requires("rotcell")
-    assert sources.OLDEST_TORCH == _torch_check.OLDEST_TORCH
+    assert sources.OLDEST_TORCH == _torch_check.OLDEST_TORCH  # read from its text
 
 
 def test_version_is_the_same_everywhere():

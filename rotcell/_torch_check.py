@@ -8,7 +8,7 @@ from typing import TypedDict
 import torch
 
 PACKAGE = Path(__file__).resolve().parent
-OLDEST_TORCH = (2, 10)
+OLDEST_TORCH = (2, 10)  # also in pyproject.toml; the build reads it here
 
 
 class Build(TypedDict):
