@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +17,16 @@ from torch import Tensor, nn
 
 from rotcell.lab import tasks
 from rotcell.lab.errors import DataError, SettingsError
-from rotcell.lab.tasks import copying, groups, music, recall, text
+from rotcell.lab.tasks import (
+    copying,
+    groups,
+    music,
+    pixels,
+    ptb_characters,
+    ptb_words,
+    recall,
+    text,
+)
 from rotcell.lab.training.loop import Budget, Problem, run_problem
 from rotcell.lab.training.settings import LabSettings
 
@@ -36,7 +46,7 @@ def small_run(**changed: Any) -> LabSettings:
 
 
 def test_tasks_are_found_by_their_names() -> None:
-    for name in ("babi", "copying", "groups", "music", "recall", "text"):
+    for name in ("babi", "copying", "groups", "music", "pixels", "ptb_words", "recall", "text"):
         assert tasks.find(name).name == name
     with pytest.raises(SettingsError, match=r"task must be one of babi, .*, got 'chess'"):
         tasks.find("chess")
@@ -267,3 +277,113 @@ def test_recall_asks_for_the_digit_after_a_letter() -> None:
     )
     found = task.run(small_run(task="recall", dataset="t30"), None)["outcome"]["test"]
     assert 0 <= found["accuracy"] < 0.5
+
+
+def write_ptb(folder: Path) -> None:
+    parts = {"train": "a b c\n c a b\n" * 50, "valid": "a b c\n" * 20, "test": "a b c\n" * 12}
+    for name, content in parts.items():
+        (folder / f"ptb.{name}.txt").write_text(content)
+
+
+def test_words_have_an_end_per_line_and_the_numbers_of_the_training_text(tmp_path: Path) -> None:
+    write_ptb(tmp_path)
+    (train, validation, test), words, named = ptb_words.load(tmp_path)
+    assert words == 4
+    assert [len(part) for part in (train, validation, test)] == [400, 80, 48]
+    assert train[:8].tolist() == [1, 2, 3, 0, 3, 1, 2, 0]  # <eos> sorts before a, b and c
+    assert test[:4].tolist() == [1, 2, 3, 0]
+    assert named.name == "unverified ptb.train.txt"
+    ptb_words.load.cache_clear()
+    (tmp_path / "ptb.valid.txt").write_text("a new word\n")
+    with pytest.raises(DataError, match="2 words are not in the training text, such as 'new'"):
+        ptb_words.load(tmp_path)
+
+
+def test_perplexity_is_that_of_a_plain_loop_over_the_whole_text(tmp_path: Path) -> None:
+    write_ptb(tmp_path)
+    ptb_words.load.cache_clear()
+    budget = Budget(8, "decay", halve_after=6, clip=5.0, sgd=True)
+    task = replace(ptb_words.TASK, budget=budget, batch=2, length=5)
+    settings = small_run(task="ptb_words", dataset="ptb", size=6, lr=0.5)
+    problem, _ = task.problem(settings, tmp_path)
+    problem.model.eval()
+    (_, _, test), _, _ = ptb_words.load(tmp_path)
+    whole = test.view(2, 24).t()
+    with torch.no_grad():
+        scores, _ = problem.model(whole[:-1])
+        nats = F.cross_entropy(scores.flatten(0, 1), whole[1:].flatten())
+        found = problem.test()["perplexity"]
+    assert found == pytest.approx(math.exp(float(nats)), rel=1e-4)
+    record = task.run(settings, tmp_path)
+    assert record["outcome"]["test"]["perplexity"] < found
+    assert record["history"]["lr"] == [0.5] * 6 + [0.25, 0.125]
+    assert record["protocol"]["optimizer"] == "SGD"
+    with pytest.raises(DataError, match="ptb_words needs --data"):
+        task.problem(settings, None)
+
+
+def test_characters_of_the_published_parts(tmp_path: Path) -> None:
+    write_ptb(tmp_path)
+    ptb_characters.load.cache_clear()
+    (train, validation, _), characters, _ = ptb_characters.load(tmp_path)
+    assert characters == 5  # a, b, c, blank, end of line
+    assert len(train) == 650
+    assert validation[:4].tolist() == [2, 1, 3, 1]  # "a b "
+    task = replace(ptb_characters.TASK, budget=Budget(1, "halve", halve_after=1), batch=2, length=7)
+    settings = small_run(task="ptb_characters", dataset="ptb", size=4)
+    record = task.run(settings, tmp_path)
+    assert record["protocol"]["split"] == "as published"
+    assert 0 < record["outcome"]["test"]["bits_per_character"] < 4
+
+
+def idx(values: Tensor) -> bytes:
+    sizes = b"".join(size.to_bytes(4, "big") for size in values.shape)
+    content = bytes([0, 0, 8, values.dim()]) + sizes + bytes(values.flatten().tolist())
+    return gzip.compress(content)
+
+
+def write_digits(folder: Path) -> Tensor:
+    """Four pixels; the digit is how many are white."""
+    images = torch.randint(2, (60, 2, 2), generator=torch.Generator().manual_seed(0)) * 255
+    labels = (images > 0).sum((1, 2))
+    for stem, (pictures, digits) in {
+        "train": (images[:40], labels[:40]),
+        "t10k": (images[40:], labels[40:]),
+    }.items():
+        (folder / f"{stem}-images-idx3-ubyte.gz").write_bytes(idx(pictures))
+        (folder / f"{stem}-labels-idx1-ubyte.gz").write_bytes(idx(digits))
+    return images
+
+
+def test_pixels_come_one_per_step_in_the_same_order_for_every_run(tmp_path: Path) -> None:
+    images = write_digits(tmp_path)
+    task = replace(pixels.TASK, budget=Budget(2, "halve", halve_after=1), batch=10, validation=10)
+    settings = {name: small_run(task="pixels", dataset=name, size=8) for name in pixels.DATASETS}
+    shown = {}
+    for name, each in settings.items():
+        problem, named = task.problem(each, tmp_path)
+        assert named.name == "unverified MNIST"
+        shown[name] = problem._test[0]
+    assert torch.equal(shown["sequential"], images[40:].flatten(1) / 255)
+    permuted, _ = task.problem(replace(settings["permuted"], seed=7), tmp_path)
+    assert torch.equal(permuted._test[0], shown["permuted"])
+    assert torch.equal(shown["permuted"].sum(1), shown["sequential"].sum(1))
+    record = task.run(settings["permuted"], tmp_path)
+    assert 0 <= record["outcome"]["test"]["accuracy"] <= 1
+    assert record["outcome"]["steps"] == 2 * 3  # 30 images, 10 left for validation
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"no gzip", "is not a gzip file"),
+        (gzip.compress(b"no idx"), "is not an idx file of bytes"),
+        (gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 3, 1])), "has 1 elements, its header says"),
+    ],
+)
+def test_files_that_are_no_digits_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    write_digits(tmp_path)
+    pixels.load.cache_clear()
+    (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        pixels.load(tmp_path)

@@ -16,7 +16,14 @@ import torch
 
 from rotcell.lab.errors import DataError, SettingsError
 from rotcell.lab.training.environment import environment
-from rotcell.lab.training.loop import Budget, Problem, budget_protocol, run_problem, train_step
+from rotcell.lab.training.loop import (
+    Budget,
+    Problem,
+    budget_protocol,
+    make_optimizer,
+    run_problem,
+    train_step,
+)
 from rotcell.lab.training.settings import LabSettings
 
 FORMAT: Final = "rotcell lab run 1"
@@ -159,7 +166,8 @@ class LabTask(ABC):
         with torch.random.fork_rng(devices=[]):
             problem, _ = self.problem(settings, data)
             batches = list(problem.batches(1))
-            optimizer = torch.optim.Adam(problem.model.parameters(), settings.lr, fused=True)
+            weights = list(problem.model.parameters())
+            optimizer = make_optimizer(problem.budget, weights, settings.lr)
             step = _mean_time(lambda batch: train_step(problem, batch, optimizer), batches[:4])
             problem.model.eval()
             with torch.no_grad():

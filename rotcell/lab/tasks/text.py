@@ -62,7 +62,9 @@ class _Text(Problem):
     ) -> None:
         self.budget = task.budget
         self._length = task.length
-        self._train, self._validation, self._test = (_rows(part, task.batch) for part in data)
+        self._train, self._validation, self._test = (
+            rows_of_text(part, task.batch) for part in data
+        )
         self._seed = settings.seed
         self._state: State = None
         torch.manual_seed(seed_of(settings.seed, "weights"))
@@ -72,18 +74,13 @@ class _Text(Problem):
         """Windows of all rows in order; the state goes from one to the next within an epoch."""
         generator = torch.Generator().manual_seed(seed_of(self._seed, "offset", epoch))
         offset = int(torch.randint(self._length, (), generator=generator))
-        return self._windows(self._train[offset:])
-
-    def _windows(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor, bool]]:
-        for first in range(0, len(rows) - 1, self._length):
-            window = rows[first : first + self._length + 1]
-            yield window[:-1], window[1:], first == 0
+        return windows(self._train[offset:], self._length)
 
     def loss(self, batch: tuple[Tensor, Tensor, bool]) -> Tensor:
         """Nats per character."""
         text, following, begins = batch
         scores, after = self.model(text, None if begins else self._state)
-        self._state = _detached(after)
+        self._state = detached(after)
         return F.cross_entropy(scores.flatten(0, 1), following.flatten())
 
     def validate(self) -> float:
@@ -94,13 +91,13 @@ class _Text(Problem):
 
     def _bits(self, rows: Tensor) -> float:
         total, count = 0.0, 0
-        for batch in self._windows(rows):
+        for batch in windows(rows, self._length):
             total += float(self.loss(batch)) * batch[0].numel()
             count += batch[0].numel()
         return total / count / math.log(2)
 
 
-def _rows(text: Tensor, rows: int) -> Tensor:
+def rows_of_text(text: Tensor, rows: int) -> Tensor:
     """[T, rows]: consecutive parts of a text; the few characters that are left over are dropped."""
     length = len(text) // rows
     if length < 2:
@@ -108,7 +105,15 @@ def _rows(text: Tensor, rows: int) -> Tensor:
     return text[: length * rows].view(rows, length).t().contiguous()
 
 
-def _detached(state: State) -> State:
+def windows(rows: Tensor, length: int) -> Iterator[tuple[Tensor, Tensor, bool]]:
+    """Parts of `length` steps, what follows each step, and whether it is the first part."""
+    for first in range(0, len(rows) - 1, length):
+        window = rows[first : first + length + 1]
+        yield window[:-1], window[1:], first == 0
+
+
+def detached(state: State) -> State:
+    """A state through which no gradient flows."""
     if state is None or isinstance(state, Tensor):
         return None if state is None else state.detach()
     return tuple(each.detach() for each in state)
@@ -125,16 +130,21 @@ class Text(LabTask):
     about: str = "text: the next character"
     datasets: tuple[str, ...] = tuple(FILES)
     needs_data: bool = True
+    split: str = "the last 5 % test, the 5 % before validation"
     batch: int = 32
     length: int = 128
     budget: Budget = BUDGET
     expected_epochs: int = 25
 
+    def load(self, dataset: str, data: Path) -> tuple[tuple[Tensor, ...], int, DataFile]:
+        """Training, validation and test text, the number of characters, and what it is."""
+        return load(data / FILES[dataset])
+
     def problem(self, settings: LabSettings, data: Path | None) -> tuple[Problem, DataFile]:
         """Loaded from `data`, the folder of the text."""
         if data is None:
-            raise DataError("text needs --data, the folder of the text")
-        parts, characters, named = load(data / FILES[settings.dataset])
+            raise DataError(f"{self.name} needs --data, the folder of the text")
+        parts, characters, named = self.load(settings.dataset, data)
         return _Text(self, settings, parts, characters), named
 
     def protocol(self) -> dict[str, Any]:
@@ -144,7 +154,7 @@ class Text(LabTask):
             "batch": self.batch,
             "length": self.length,
             "state": "carried from window to window, gradients cut",
-            "split": "the last 5 % test, the 5 % before validation",
+            "split": self.split,
         }
 
 

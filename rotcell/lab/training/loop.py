@@ -21,13 +21,15 @@ class Budget:
     """How long a run trains and how its learning rate falls."""
 
     epochs: int  # at most
-    schedule: Literal["linear", "halve"]  # to 0 at the last epoch; or by half without progress
-    halve_after: int = 0  # epochs without a new best
+    #: To 0 at the last epoch; by half without progress; or by half per epoch after `halve_after`.
+    schedule: Literal["linear", "halve", "decay"]
+    halve_after: int = 0  # "halve": epochs without a new best; "decay": epochs at the full rate
     patience: int = 0  # epochs without a new best until the run stops; 0: never
     target: float | None = None  # a validation error that counts as solved ...
     target_epochs: int = 0  # ... and once so many epochs in a row have it ...
     cooldown: int = 0  # ... the rate falls to 0 within so many epochs, which end the run
     clip: float | None = None  # norm of the gradient
+    sgd: bool = False  # plain SGD instead of Adam
 
 
 class Problem(ABC):
@@ -99,7 +101,7 @@ def _run(
 ) -> tuple[LabOutcome, Curve]:
     model, curve = problem.model, Curve()
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    optimizer = torch.optim.Adam(weights, settings.lr, fused=True)
+    optimizer = make_optimizer(problem.budget, weights, settings.lr)
     progress = _Progress(problem.budget, settings.lr)
     best_weights, steps, diverged = _copy(model), 0, False
     steps_to_target: int | None = None
@@ -182,6 +184,8 @@ class _Progress:
             return rate * (1 - (done - since) / self.budget.cooldown)
         if self.budget.schedule == "linear":
             return self._lr * (1 - done / self.budget.epochs)
+        if self.budget.schedule == "decay":
+            return self._lr / 2.0 ** max(self.epoch + 1 - self.budget.halve_after, 0)
         return self._lr
 
     def end_epoch(self, error: float) -> bool:
@@ -198,6 +202,11 @@ class _Progress:
         if budget.schedule == "halve" and waited >= budget.halve_after:
             self._lr, self._halved_at = self._lr / 2, self.epoch
         return is_best
+
+
+def make_optimizer(budget: Budget, weights: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+    """The optimizer that a budget names."""
+    return (torch.optim.SGD if budget.sgd else torch.optim.Adam)(weights, lr, fused=True)
 
 
 def train_step(problem: Problem, batch: Any, optimizer: torch.optim.Optimizer) -> Tensor:
@@ -219,4 +228,6 @@ def _copy(model: nn.Module) -> dict[str, Tensor]:
 
 def budget_protocol(budget: Budget) -> dict[str, Any]:
     """The budget as it is kept in a run's record."""
-    return {"optimizer": "Adam, betas 0.9 and 0.999, epsilon 1e-8", **asdict(budget)}
+    plain = asdict(budget)
+    used = "SGD" if plain.pop("sgd") else "Adam, betas 0.9 and 0.999, epsilon 1e-8"
+    return {"optimizer": used, **plain}
