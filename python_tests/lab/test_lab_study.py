@@ -15,6 +15,7 @@ import pytest
 from training_helpers import wait_until
 
 from rotcell.lab import cli
+from rotcell.lab.cells import CELLS, matched_size
 from rotcell.lab.studies import CORE, STUDIES
 from rotcell.lab.sweep.engine import Ended, Event
 from rotcell.lab.sweep.queue import LabWork, Outcome, Queue, run_study
@@ -119,11 +120,30 @@ def test_failures_are_reported_and_tried_again_by_the_next_sweep(tmp_path: Path)
     assert run_study(STUDY, tmp_path, Made(), engine, lambda _: None) == (9, 0)
 
 
-def test_the_core_study_is_made_of_runs_that_exist() -> None:
-    for block in CORE.blocks:
+@pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
+def test_studies_are_made_of_runs_that_exist(study: Study) -> None:
+    for block in study.blocks:
         runs = list(block.all({}))
         assert len({full_key(block.task, run) for run in runs}) == len(runs)
         assert find(block.task).settings(runs[0]).plain().items() >= runs[0].items()
+        plain = {arm["cell"] for arm in block.arms if not CELLS[arm["cell"]].rotating}
+        assert plain, "nothing to compare with"
+
+
+def test_a_grid_of_one_rate_is_not_widened() -> None:
+    settings = {**ARMS[0], "lr": 1.0, "seed": 100}
+    known = {full_key("groups", settings): record(settings, 0.1)}
+    block = Block("groups", "f", "", ARMS[:1], {"lr": (1.0,)}, tuning_seeds=1)
+    assert block.choice(ARMS[0], known) == {"lr": 1.0}
+
+
+def test_a_plain_layer_is_matched_to_the_rotating_layer_of_its_block() -> None:
+    block = STUDIES["larger"].blocks[0]
+    sizes = [arm["size"] for arm in block.arms if arm["cell"] == "lstm"]
+    assert sizes == [8, matched_size("lstm", 6, 6, 8, "rotlstm3")]
+
+
+def test_the_core_study_leaves_out_what_has_no_data() -> None:
     queue = Queue(CORE, Path("nowhere"), {})
     assert {block.task for block in queue.left_out} == {"babi", "music", "text"}
     assert next(queue).settings["dataset"] == "mod5"

@@ -80,12 +80,12 @@ def parameters(model: nn.Module) -> int:
     return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
 
-def matched_size(cell: str, inputs: int, outputs: int, size: int) -> int:
+def matched_size(cell: str, inputs: int, outputs: int, size: int, twin: str | None = None) -> int:
     """The smallest size at which `cell` has as many weights as its rotating twin of `size`.
 
     Counted with a linear layer of so many outputs. GRU is matched to RotGRU as ClassicGRU is.
     """
-    twin = {"lstm": "rotlstm", "gru": "rotgru", "classicgru": "rotgru"}[cell]
+    twin = twin or {"lstm": "rotlstm", "gru": "rotgru", "classicgru": "rotgru"}[cell]
 
     def weights(each: str, units: int) -> int:
         with torch.device("meta"):
@@ -93,4 +93,4 @@ def matched_size(cell: str, inputs: int, outputs: int, size: int) -> int:
             return parameters(layer) + parameters(nn.Linear(units, outputs))
 
     wanted = weights(twin, size)
-    return next(units for units in range(size, 2 * size + 2) if weights(cell, units) >= wanted)
+    return next(units for units in range(size, 3 * size + 2) if weights(cell, units) >= wanted)

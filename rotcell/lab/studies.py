@@ -20,25 +20,30 @@ TEXT_CHARACTERS: Final = 65
 def cells_at(size: int, inputs: int, outputs: int, cells: Iterable[str]) -> list[Plain]:
     """Cells of one size, every start of the angles, and plain ones with as many weights."""
     arms: list[Plain] = []
+    cells = tuple(cells)
     for cell in cells:
         if CELLS[cell].rotating:
             arms += [{"cell": cell, "size": size, "start": start} for start in STARTS]
         else:
-            sizes = (size, matched_size(cell, inputs, outputs, size))
+            twin = next((each for each in cells if CELLS[each].plain == cell), None)
+            sizes = (size, matched_size(cell, inputs, outputs, size, twin))
             arms += [{"cell": cell, "size": each} for each in sizes]
     return list({key_of(arm): arm for arm in arms}.values())
 
 
 def tracking(
-    dataset: str, sizes: Iterable[int], cells: Iterable[str] = ("lstm", "rotlstm")
+    dataset: str,
+    sizes: Iterable[int],
+    cells: Iterable[str] = ("lstm", "rotlstm"),
+    variant: str = "",
 ) -> tuple[Block, ...]:
-    """State tracking with one group, a block per size."""
+    """State tracking with one group, a block per size; `variant` keeps its rows apart."""
     order = len(multiplication(dataset))
     return tuple(
         Block(
             "groups",
             "core",
-            f"{dataset}, {size} units, {', '.join(cells)}",
+            f"{dataset}{variant}, {size} units, {', '.join(cells)}",
             tuple(
                 {"task": "groups", "dataset": dataset, **arm}
                 for arm in cells_at(size, order, order, cells)
@@ -183,4 +188,65 @@ CORE: Final = Study(
     ),
 )
 
-STUDIES: Final = {study.name: study for study in (CORE,)}
+
+def larger(dataset: str, size: int, rotation: int) -> tuple[Block, ...]:
+    """State tracking with groups of more than two units."""
+    return tracking(dataset, (size,), ("lstm", f"rotlstm{rotation}"), f", rotations of {rotation}")
+
+
+LARGER: Final = Study(
+    "larger",
+    "RotLSTM with rotations of 3, 4 and 8 units on state tracking",
+    (
+        *larger("s3", 8, 3),
+        *larger("a5", 32, 3),
+        *larger("a5", 32, 4),
+        *larger("s3", 8, 4),
+        *larger("s5", 32, 4),
+        *larger("a5", 16, 4),
+        *larger("a5", 32, 8),
+        *larger("s5", 32, 8),
+    ),
+)
+
+
+def treebank(task: str, size: int, cells: Iterable[str]) -> Block:
+    """Words or characters of Penn Treebank; the words' rate is that of the printed result."""
+    is_words = task == "ptb_words"
+    inputs, outputs = (size, 10_000) if is_words else (50, 50)
+    arms = cells_at(size, inputs, outputs, cells)
+    return Block(
+        task,
+        "core",
+        f"{size} units, {', '.join(cells)}",
+        tuple({"task": task, "dataset": "ptb", **arm} for arm in arms),
+        {"lr": (1.0,)} if is_words else {"lr": RATES},
+        tuning_seeds=1,
+        seeds=5,
+    )
+
+
+LATER: Final = Study(
+    "later",
+    "words and characters of Penn Treebank, other music, MNIST by pixels: if hours are left",
+    (
+        treebank("ptb_words", 200, _LSTMS),
+        treebank("ptb_characters", 512, _LSTMS),
+        music("musedata", 200, _LSTMS, tuning_seeds=1),
+        music("piano", 200, _LSTMS, tuning_seeds=1),
+        Block(
+            "pixels",
+            "core",
+            "permuted MNIST, 128 units, lstm, rotlstm",
+            tuple(
+                {"task": "pixels", "dataset": "permuted", **arm}
+                for arm in cells_at(128, 1, 10, _LSTMS)
+            ),
+            {"lr": RATES},
+            tuning_seeds=1,
+            seeds=3,
+        ),
+    ),
+)
+
+STUDIES: Final = {study.name: study for study in (CORE, LARGER, LATER)}

@@ -30,6 +30,9 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "babi": Measure("accuracy", "accuracy in %, mean over tasks", 0.01, 1, 100),
     "music": Measure("nll", "nats per step", 0.05, -1),
     "text": Measure("bits_per_character", "bits per character", 0.01, -1),
+    "ptb_words": Measure("perplexity", "perplexity", 1.0, -1),
+    "ptb_characters": Measure("bits_per_character", "bits per character", 0.01, -1),
+    "pixels": Measure("accuracy", "accuracy in %", 0.003, 1, 100),
     "copying": Measure("accuracy", "accuracy in %", 0.01, 1, 100),
     "recall": Measure("accuracy", "accuracy in %", 0.01, 1, 100),
 }

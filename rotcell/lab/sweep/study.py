@@ -141,7 +141,12 @@ class Block:
 def _wider(
     rates: Sequence[float], best: float, widened: dict[str, bool]
 ) -> tuple[float, ...] | None:
-    """The rates with one more beyond the best, if that is at an edge; once in each direction."""
+    """The rates with one more beyond the best, if that is at an edge; once in each direction.
+
+    A single rate is not a grid: it stays.
+    """
+    if len(rates) == 1:
+        return None
     low, high = LADDER.index(min(rates)), LADDER.index(max(rates))
     if best == min(rates) and low > 0 and not widened["down"]:
         widened["down"] = True
