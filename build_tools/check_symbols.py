@@ -107,7 +107,7 @@ def faults(library, manylinux=None):
 
 def kernel_faults(path):
     """The weak symbols of a kernel object that are outside its namespace, as sentences."""
-    name = re.match(r"kernels_([a-z0-9]+)\.", Path(path).name)
+    name = re.match(r"kernels_([a-z0-9_]+)\.", Path(path).name)
     if name is None:
         yield f"{path}: expected an object named kernels_INSTRUCTION_SET.o"
         return

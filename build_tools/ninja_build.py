@@ -31,11 +31,13 @@ from sources import (
     ROOT,
     TARGET_FLAGS,
     X86,
+    cpu_definitions,
     cpu_sources,
     cuda_cxx_sources,
     cuda_sources,
     git_commit,
     installed_torch,
+    knows_avx512_bf16,
     module_sources,
     own_flags,
 )
@@ -157,7 +159,7 @@ def ninja_file(torch, compiler, toolkit, architectures, pybind11):
         *COMMON_FLAGS,
         *TARGET_FLAGS,
         f"-I{ROOT / 'csrc'}",
-        *(["-DROTCELL_X86=1"] if X86 else []),
+        *cpu_definitions(),
         *shlex.split(os.environ.get("CXXFLAGS", "")),
     ]
     # pip may build with a torch and a pybind11 in a folder that is new every time: what needs
@@ -224,6 +226,12 @@ def compile_libraries(module):
         print(f"CPU and CUDA kernels: {reason}; for {', '.join(names)}", flush=True)
     else:
         print(f"CPU kernels only: {reason}", flush=True)
+    if X86 and not knows_avx512_bf16():
+        print(
+            "No kernels for AVX-512 BF16: the compiler does not know -mavx512bf16 (GCC 10 and "
+            "Clang 9 do). Layers in bfloat16 will compute in float32.",
+            flush=True,
+        )
 
     # Not build_ext's build_temp: for an editable install that is a new folder every time.
     kind = PLATFORM if is_cross_build() else sys.implementation.cache_tag

@@ -1,8 +1,10 @@
 """What is compiled into which library, and with which flags."""
 
+import functools
 import importlib.metadata
 import os
 import re
+import shlex
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -34,6 +36,7 @@ AVX512_FLAGS = [
     *["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mprefer-vector-width=512"],
     *AVX2_FLAGS,
 ]
+AVX512_BF16_FLAGS = ["-mavx512bf16", *AVX512_FLAGS]
 
 # torch's headers then declare only what every torch from the oldest on has.
 TARGET_FLAGS = [f"-DTORCH_TARGET_VERSION=0x{OLDEST_TORCH[0]:02x}{OLDEST_TORCH[1]:02x}000000000000"]
@@ -59,14 +62,31 @@ def own_flags(source):
         return AVX2_FLAGS
     if source.stem.endswith("_avx512"):
         return AVX512_FLAGS
+    if source.stem.endswith("_avx512_bf16"):
+        return AVX512_BF16_FLAGS
     return []
+
+
+@functools.cache
+def knows_avx512_bf16():
+    """Whether the compiler (GCC 10, Clang 9 or newer) has the instructions for bfloat16."""
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    test = [*compiler, "-mavx512bf16", "-x", "c++", "-fsyntax-only", "-"]
+    return X86 and subprocess.run(test, input="", capture_output=True, text=True).returncode == 0
+
+
+def cpu_definitions():
+    """What the CPU library is told about the kernels that it is built with."""
+    has = {"X86": X86, "AVX512_BF16": knows_avx512_bf16()}
+    return [f"-DROTCELL_{name}=1" for name, is_so in has.items() if is_so]
 
 
 def cpu_sources():
     """Of librotcell_cpu.so: the kernels and ops of the CPU, and the plan for GPUs."""
     plan = ("cuda/runtime/plan.cpp", "cuda/runtime/plan_functions.cpp")
     found = _found("cells/*.cpp", "cpu/**/*.cpp", "torch/*.cpp", *plan)
-    return [s for s in found if X86 or not own_flags(s)]
+    left_out = AVX512_BF16_FLAGS if X86 and not knows_avx512_bf16() else None
+    return [s for s in found if (X86 or not own_flags(s)) and own_flags(s) != left_out]
 
 
 def cuda_sources():

@@ -29,7 +29,29 @@ def test_instruction_set_in_use_is_one_of_those_usable_here():
     info = rotcell.build_info()
     assert info["instruction_set"] in info["instruction_sets"]
     assert "generic" in info["instruction_sets"]
-    assert set(info["instruction_sets"]) <= {"generic", "avx2", "avx512", "neon"}
+    known = {"generic", "generic_bf16", "avx2", "avx512", "avx512_bf16", "neon"}
+    assert set(info["instruction_sets"]) <= known
+
+
+def test_the_emulation_is_never_chosen_unasked():
+    assert rotcell.build_info()["instruction_sets"][-1] != "generic_bf16"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("avx512_bf16", ["float32, float64  avx512", "bfloat16  avx512_bf16 (vdpbf16ps)"]),
+        ("generic_bf16", ["float32, float64  generic", "bfloat16  generic_bf16 (emulated)"]),
+        ("avx2", ["float32, float64  avx2", "bfloat16  in float32, by avx2"]),
+    ],
+)
+def test_every_dtype_has_its_instructions_named(monkeypatch, capsys, name, expected):
+    monkeypatch.setattr(rotcell._libraries, "instruction_set", lambda: name)
+    main([])
+    out = re.sub(" {2,}", "  ", capsys.readouterr().out)
+    for line in expected:
+        assert line in out
+    assert f"float16  in float32, by {name.removesuffix('_bf16')}" in out
 
 
 def test_cuda_kernels_come_with_their_facts_and_their_absence_with_a_reason():

@@ -21,7 +21,22 @@ def python(instruction_set: str, *arguments: str) -> subprocess.CompletedProcess
     )
 
 
-@pytest.mark.parametrize("name", OTHER_SETS)
+@pytest.mark.skipif("generic_bf16" not in OTHER_SETS, reason="every test runs with it")
+def test_bfloat16_with_the_set_that_emulates_its_instructions():
+    finished = python(
+        "generic_bf16",
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        str(Path(__file__).with_name("test_bfloat16.py")),
+    )
+    assert finished.returncode == 0, finished.stdout[-5000:]
+    assert " passed" in finished.stdout
+
+
+# "generic_bf16" and "avx512_bf16" differ from "generic" and "avx512" in bfloat16 only.
+@pytest.mark.parametrize("name", [name for name in OTHER_SETS if not name.endswith("_bf16")])
 def test_kernels_match_the_reference_on_the_other_sets(name):
     files = [str(Path(__file__).with_name(f"test_{n}.py")) for n in ("kernels", "special_values")]
     chosen = "reference or nan or saturate or special"

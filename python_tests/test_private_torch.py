@@ -35,6 +35,11 @@ HIDDEN = {
         del torch._C._functorch
         later = lambda: setattr(torch._C, "_functorch", hidden)
     """,
+    "_get_fp32_precision_getter": """
+        hidden = torch._C._get_fp32_precision_getter
+        del torch._C._get_fp32_precision_getter
+        later = lambda: setattr(torch._C, "_get_fp32_precision_getter", hidden)
+    """,
     "_current_level": """
         from torch.autograd import forward_ad
         hidden = forward_ad._current_level

@@ -138,6 +138,12 @@ def instruction_set() -> str:
     return str(name.decode())
 
 
+@functools.cache
+def computes_in_bfloat16() -> bool:
+    """Whether CPU matmuls of bfloat16 layers are made in bfloat16, not in float32."""
+    return why_missing() is None and instruction_set().endswith("bf16")
+
+
 def processors() -> int:
     """How many processors this process may use, by its affinity mask and its cgroups' quotas."""
     return int(_loaded_cpu().rotcell_processors())

@@ -74,6 +74,7 @@ def describe() -> str:
             "torch": f"{info['torch_running']} (built against {info['torch_built_against']})",
             "Python": f"{info['python_running']} (built with {info['python_built_with']})",
             "instruction set": f"{info['instruction_set']}{forced}",
+            **_instructions_of_dtypes(str(info["instruction_set"])),
             "usable here": ", ".join(sets),
             "CUDA kernels": _cuda_kernels(info),
             "compiler": str(info["compiler"]),
@@ -88,6 +89,15 @@ def describe() -> str:
     lines["threads"] = f"{info['threads']} (processors: {info['processors']})"
     width = max(map(len, lines))
     return "\n".join(f"{name:{width}}  {value}" for name, value in lines.items())
+
+
+def _instructions_of_dtypes(instruction_set: str) -> dict[str, str]:
+    """Which instructions run for which dtype."""
+    plain = instruction_set.removesuffix("_bf16")
+    converted = f"in float32, by {plain}"
+    how = "emulated" if plain == "generic" else "vdpbf16ps"
+    in_bfloat16 = f"{instruction_set} ({how})" if instruction_set != plain else converted
+    return {"float32, float64": plain, "bfloat16": in_bfloat16, "float16": converted}
 
 
 def _cuda_kernels(info: dict[str, Any]) -> str:

@@ -6,6 +6,12 @@
 #include "torch/sequence.h"
 
 namespace rotcell::ops {
+
+template <>
+DType dtype_of<cpu::BFloat16>() {
+  return bfloat16();
+}
+
 namespace {
 
 Tensor nothing(DType dtype) { return Tensor::empty({0}, dtype); }
@@ -70,7 +76,8 @@ ForwardResult forward(CellIndex index, const LayerSizes& sizes, const ForwardArg
   const DType type = dtype_of<T>(), storage = a.x.dtype();
   const Sequence sequence = sequence_of(a.batch_sizes, sizes.tokens, sizes.batch, a.reverse);
   const LayerTensors<T> tensors(a);
-  const Tensor x = a.x.as_contiguous(), row_bias = a.row_bias.as_contiguous(type);
+  const Tensor x = a.x.as_contiguous();
+  const Tensor row_bias = a.row_bias.as_contiguous(dtype_of<cpu::MathType<T>>());
   const Tensor b_ih = a.b_ih.as_contiguous(type), b_hh = a.b_hh.as_contiguous(type);
   const Keep keep = a.save           ? Keep::kForBackward
                     : a.return_cells ? Keep::kCellStates
@@ -88,7 +95,7 @@ ForwardResult forward(CellIndex index, const LayerSizes& sizes, const ForwardArg
                    /*x=*/{x.raw_const_data(), storage_of(storage)},
                    /*b_ih=*/b_ih.const_data<T>(),
                    /*b_hh=*/b_hh.const_data<T>(),
-                   /*row_bias=*/row_bias.const_data<T>(),
+                   /*row_bias=*/row_bias.const_data<cpu::MathType<T>>(),
                    /*keep=*/keep,
                    /*out=*/result.out.template data<T>(),
                    /*h_n=*/result.h_n.template data<T>(),
@@ -110,23 +117,24 @@ Tensor running_gradient(const Tensor& of_last, int64_t rows, int64_t columns) {
 template <class T>
 BackwardResult backward(CellIndex index, const LayerSizes& sizes, const BackwardArguments& a) {
   const CellDescription& cell = kCells[index];
-  const DType type = dtype_of<T>(), storage = a.x.dtype();
+  using Sum = cpu::MathType<T>;
+  const DType type = dtype_of<T>(), sum_type = dtype_of<Sum>(), storage = a.x.dtype();
   const Sequence sequence = sequence_of(a.batch_sizes, sizes.tokens, sizes.batch, a.reverse);
   const LayerTensors<T> tensors(a);
   const Tensor grad_out = a.grad_out.as_contiguous(type), x = a.x.as_contiguous(type);
   const Tensor gates = a.gates.as_contiguous(type), cells = a.cells.as_contiguous(type);
   const Tensor grad_cells = a.grad_cells.as_contiguous(type), out = a.out.as_contiguous(type);
   BackwardResult grad;
-  grad.h0 = running_gradient<T>(a.grad_h_n, sizes.batch, sizes.outputs);
-  if (cell.has_cell_state) grad.c0 = running_gradient<T>(a.grad_c_n, sizes.batch, sizes.hidden);
+  grad.h0 = running_gradient<Sum>(a.grad_h_n, sizes.batch, sizes.outputs);
+  if (cell.has_cell_state) grad.c0 = running_gradient<Sum>(a.grad_c_n, sizes.batch, sizes.hidden);
   if (a.needs_grad_x) grad.x = Tensor::empty({sizes.tokens, sizes.inputs}, type);
   if (a.needs_grad_weights) {
-    grad.w_ih = Tensor::empty({sizes.input_rows, sizes.inputs}, type);
-    grad.w_hh = Tensor::empty({sizes.recurrent_rows(), sizes.outputs}, type);
-    grad.bias = Tensor::empty({sizes.gate_rows}, type);
-    if (a.w_hr) grad.w_hr = Tensor::empty({sizes.outputs, sizes.hidden}, type);
+    grad.w_ih = Tensor::empty({sizes.input_rows, sizes.inputs}, sum_type);
+    grad.w_hh = Tensor::empty({sizes.recurrent_rows(), sizes.outputs}, sum_type);
+    grad.bias = Tensor::empty({sizes.gate_rows}, sum_type);
+    if (a.w_hr) grad.w_hr = Tensor::empty({sizes.outputs, sizes.hidden}, sum_type);
   }
-  if (a.has_row_bias) grad.row_bias = Tensor::zeros({sizes.batch, sizes.gate_rows}, type);
+  if (a.has_row_bias) grad.row_bias = Tensor::zeros({sizes.batch, sizes.gate_rows}, sum_type);
   cpu::backward<T>({tensors.layer(index, sizes, sequence, check_functions(a)),
                     /*x=*/x.const_data<T>(),
                     /*out=*/out.const_data<T>(),
@@ -134,14 +142,14 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
                     /*cells=*/cells.const_data<T>(),
                     /*grad_out=*/grad_out.const_data<T>(),
                     /*grad_cells=*/grad_cells.const_data<T>(),
-                    /*grad_h=*/grad.h0.template data<T>(),
-                    /*grad_c=*/grad.c0.template data<T>(),
+                    /*grad_h=*/grad.h0.template data<Sum>(),
+                    /*grad_c=*/grad.c0.template data<Sum>(),
                     /*grad_x=*/grad.x.template data<T>(),
-                    /*grad_w_ih=*/grad.w_ih.template data<T>(),
-                    /*grad_w_hh=*/grad.w_hh.template data<T>(),
-                    /*grad_bias=*/grad.bias.template data<T>(),
-                    /*grad_w_hr=*/grad.w_hr.template data<T>(),
-                    /*grad_row_bias=*/grad.row_bias.template data<T>()});
+                    /*grad_w_ih=*/grad.w_ih.template data<Sum>(),
+                    /*grad_w_hh=*/grad.w_hh.template data<Sum>(),
+                    /*grad_bias=*/grad.bias.template data<Sum>(),
+                    /*grad_w_hr=*/grad.w_hr.template data<Sum>(),
+                    /*grad_row_bias=*/grad.row_bias.template data<Sum>()});
   const auto finish = [&](Tensor& tensor) {
     tensor = tensor ? owned_as(std::move(tensor), storage) : nothing(storage);
   };
@@ -152,14 +160,23 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
   return grad;
 }
 
+// Whether the instruction set in use has kernels of its own for layers of this type.
+bool computes_in_bfloat16(DType type) {
+  return type == bfloat16() && cpu::instruction_set().bfloat16_kernels;
+}
+
 ForwardResult cpu_forward(CellIndex cell, const ForwardArguments& a) {
   const LayerSizes sizes = check_arguments(kCells[cell], a);
+  if (computes_in_bfloat16(a.x.dtype())) return forward<cpu::BFloat16>(cell, sizes, a);
   const bool in_double = a.x.dtype() == float64();
   return in_double ? forward<double>(cell, sizes, a) : forward<float>(cell, sizes, a);
 }
 
 BackwardResult cpu_backward(CellIndex cell, const BackwardArguments& a) {
-  const LayerSizes sizes = check_arguments(kCells[cell], a, Saved::kAsComputed);
+  const bool in_bfloat16 = computes_in_bfloat16(a.x.dtype());
+  const LayerSizes sizes =
+      check_arguments(kCells[cell], a, in_bfloat16 ? Saved::kAsStored : Saved::kAsComputed);
+  if (in_bfloat16) return backward<cpu::BFloat16>(cell, sizes, a);
   const bool in_double = a.x.dtype() == float64();
   return in_double ? backward<double>(cell, sizes, a) : backward<float>(cell, sizes, a);
 }

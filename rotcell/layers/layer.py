@@ -369,7 +369,7 @@ class Layer(CellModule, nn.RNNBase):
                     context if layer == 0 else None,
                 )
                 if return_cells and is_last:
-                    # The CPU kernels keep the cell state of fp16 and bf16 in float32.
+                    # CPU kernels may keep the cell state of fp16 and bf16 in float32.
                     cells.append(last_state.pop().to(out.dtype))
                 outputs.append(out)
                 last_states.append(last_state)

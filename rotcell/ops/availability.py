@@ -16,9 +16,21 @@ from rotcell import _libraries
 from rotcell.cuda import paths as cuda_paths
 from rotcell.reference import Cell
 
-from .private_torch import constant_when_compiled, in_function_transform, may_be_in_forward_ad
+from .private_torch import (
+    constant_when_compiled,
+    in_function_transform,
+    may_be_in_forward_ad,
+    rnn_precision,
+)
 
-__all__ = ["has_kernels", "kernels_work", "needs_reference", "use_reference", "warn_of_missing_ops"]
+__all__ = [
+    "has_kernels",
+    "kernels_work",
+    "lowers_float32",
+    "needs_reference",
+    "use_reference",
+    "warn_of_missing_ops",
+]
 
 
 class _Mode(threading.local):
@@ -85,6 +97,16 @@ def needs_reference(
 
 #: Types of devices whose kernels are checked before their first use.
 _CHECKED_DEVICES = {"cuda"}
+
+
+@constant_when_compiled
+def lowers_float32() -> bool:
+    """Whether float32 layers on the CPU are to compute in bfloat16, and can.
+
+    As for nn.LSTM, ``torch.backends.mkldnn.rnn.fp32_precision = "bf16"`` asks for it. A compiled
+    model keeps what was set when it was compiled.
+    """
+    return rnn_precision() == "bf16" and _libraries.computes_in_bfloat16()
 
 
 @constant_when_compiled

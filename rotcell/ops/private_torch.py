@@ -22,6 +22,7 @@ __all__ = [
     "is_tracing",
     "keep_stream_busy",
     "may_be_in_forward_ad",
+    "rnn_precision",
     "schema_of",
     "without_modes",
 ]
@@ -50,6 +51,19 @@ _peek = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack",
 def in_function_transform() -> bool:
     """Whether a transform of torch.func is active, as far as this torch lets us know."""
     return _peek is not None and _peek() is not None
+
+
+# The precision that torch.backends.mkldnn.rnn.fp32_precision allows. Without the private function:
+# the public attribute, which takes microseconds, or "none" in a torch without the setting.
+_get_precision = getattr(torch._C, "_get_fp32_precision_getter", None)
+
+
+def rnn_precision() -> str:
+    """What ``torch.backends.mkldnn.rnn.fp32_precision`` says of float32 layers on a CPU."""
+    if _get_precision is not None:
+        return str(_get_precision("mkldnn", "rnn"))
+    rnn = getattr(torch.backends.mkldnn, "rnn", None)
+    return str(getattr(rnn, "fp32_precision", "none"))
 
 
 # Whether a level of forward-mode AD is open. Without it: always True, so that callers ask each

@@ -11,7 +11,7 @@ from torch import Tensor
 from rotcell.reference import NO_HOOKS, Cell, Weights
 
 from .autograd import BackwardCall, steps_first
-from .availability import needs_reference
+from .availability import lowers_float32, needs_reference
 from .by_reference import gradients_by_reference
 from .cell_ops import ACTIVATION_NUMBERS, CELL_OPS, CellOps, slice_of
 from .private_torch import below_autograd, is_tracing, may_be_in_forward_ad
@@ -30,6 +30,8 @@ def takes_row_bias(cell: Cell, x: Tensor) -> bool:
         return False
     # fp16 and bf16 are too coarse for a part of the sum, and autocast would make it one.
     if x.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled("cpu"):
+        return False
+    if x.dtype == torch.float32 and lowers_float32():
         return False
     # Any of the tensors may have a tangent.
     if may_be_in_forward_ad():

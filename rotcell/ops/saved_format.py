@@ -7,21 +7,26 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from rotcell import _libraries
 from rotcell.reference import FIXED_ACTIVATIONS, Cell
 
 __all__ = ["as_activations", "as_saved", "saved_dtype"]
 
 _HALF = (torch.float16, torch.bfloat16)
 
-#: Device types whose kernels save gates and cell states of fp16 and bf16 layers in that dtype;
-#: others save them in float32. A gate above 0.5 whose values lie between 0 and 1 is then saved as
-#: its distance from 1 with the sign flipped, because these dtypes are too coarse near 1.
+#: Device types whose kernels save gates and cell states of fp16 and bf16 layers in that dtype.
+#: CPU kernels do so for bf16 if they compute in it, and otherwise save in float32. In fp16 and
+#: bf16 a gate above 0.5 whose values lie between 0 and 1 is saved as its distance from 1 with the
+#: sign flipped, because these dtypes are too coarse near 1.
 _SAVES_HALVES = {"cuda"}
 
 
 def saved_dtype(x: Tensor) -> torch.dtype:
     """The dtype that a kernel saves in, given its input."""
-    return torch.float32 if x.dtype in _HALF and x.device.type not in _SAVES_HALVES else x.dtype
+    if x.dtype not in _HALF or x.device.type in _SAVES_HALVES:
+        return x.dtype
+    in_bfloat16 = x.dtype == torch.bfloat16 and x.device.type == "cpu"
+    return x.dtype if in_bfloat16 and _libraries.computes_in_bfloat16() else torch.float32
 
 
 def as_activations(cell: Cell, saved: Sequence[Tensor], hidden_size: int) -> tuple[Tensor, ...]:

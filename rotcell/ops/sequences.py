@@ -15,7 +15,7 @@ from torch import Tensor
 from rotcell.reference import NO_HOOKS, Cell, StateHooks, Weights
 
 from .autograd import DERIVATIVES, differentiable_sequence
-from .availability import needs_reference, warn_of_missing_ops
+from .availability import lowers_float32, needs_reference, warn_of_missing_ops
 from .by_reference import as_tokens, laid_out_as, sequence_by_reference
 from .cell_ops import ACTIVATION_NUMBERS, CELL_OPS, CellArguments
 from .private_torch import below_autograd, is_tracing
@@ -59,6 +59,15 @@ def sequence(
         return sequence_by_reference(
             ops, tensors, batch_sizes, options, batch_first, hooks, return_cells
         )
+    if device_type == "cpu" and x.dtype == torch.float32 and lowers_float32():
+        lowered, hooks = _cast(tensors, hooks, {torch.float32: torch.bfloat16})
+        of_weights = ops.first_weight
+        results = sequence(
+            cell, lowered[0], lowered[1:of_weights],
+            cell.weights_type(*lowered[of_weights:]), batch_sizes, reverse,
+            gate_activation, angle_activation, batch_first, hooks, return_cells,
+        )  # fmt: skip
+        return tuple(t.to(torch.float32) for t in results)
     arguments = (
         *tensors, batch_sizes, reverse, ACTIVATION_NUMBERS[gate_activation],
         ACTIVATION_NUMBERS[angle_activation],
@@ -120,13 +129,19 @@ def autocast(
     if device_type == "meta" or not torch.is_autocast_enabled(device_type):
         return tensors, hooks
     dtype = torch.get_autocast_dtype(device_type)
+    return _cast(tensors, hooks, dict.fromkeys(_LOWERED_BY_AUTOCAST, dtype))
+
+
+#: All floats but float64.
+_LOWERED_BY_AUTOCAST = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def _cast(
+    tensors: tuple[Any, ...], hooks: StateHooks, dtypes: dict[torch.dtype, torch.dtype]
+) -> tuple[tuple[Any, ...], StateHooks]:
+    """Tensors of some dtypes in others."""
 
     def cast(values: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-        return tuple(
-            t.to(dtype)
-            if t is not None and t.is_floating_point() and t.dtype != torch.float64
-            else t
-            for t in values
-        )
+        return tuple(t if t is None else t.to(dtypes.get(t.dtype, t.dtype)) for t in values)
 
     return cast(tensors), hooks if hooks is NO_HOOKS else StateHooks(*cast(hooks))

@@ -86,8 +86,8 @@ template <class T>
 void check_gradients(int64_t rows, int64_t tokens, int64_t inputs, int64_t outputs) {
   const Kernels<T>& kernels = rotcell::cpu::kernels<T>();
   const int64_t columns = inputs + outputs, stride = rows + 5, slices = 3;
-  const int64_t width = kernels.factor_elements(1, columns);
-  std::vector<T> w_ih(rows * inputs), w_hh(rows * outputs), bias(rows), packed(tokens * width);
+  std::vector<T> packed(kernels.factor_elements(tokens, columns));
+  std::vector<MathType<T>> w_ih(rows * inputs), w_hh(rows * outputs), bias(rows);
   std::vector<double> expected(rows * (columns + 1));
   for (const Accumulate start : {Accumulate::kOverwrite, Accumulate::kAdd}) {
     const int seed = start == Accumulate::kOverwrite ? 0 : 3;
@@ -109,10 +109,12 @@ void check_gradients(int64_t rows, int64_t tokens, int64_t inputs, int64_t outpu
                            start, w_ih.data(), w_hh.data(), bias.data()});
     for (int64_t row = 0; row < rows; ++row) {
       for (int64_t k = 0; k < tokens; ++k) {
-        const double grad = grads[k * stride + row];
+        const double grad = MathType<T>{grads[k * stride + row]};
         double* sums = &expected[row * (columns + 1)];
-        for (int64_t i = 0; i < inputs; ++i) sums[i] += grad * x[k * inputs + i];
-        for (int64_t i = 0; i < outputs; ++i) sums[inputs + i] += grad * h[k * outputs + i];
+        for (int64_t i = 0; i < inputs; ++i) sums[i] += grad * MathType<T>{x[k * inputs + i]};
+        for (int64_t i = 0; i < outputs; ++i) {
+          sums[inputs + i] += grad * MathType<T>{h[k * outputs + i]};
+        }
         sums[columns] += grad;
       }
     }
@@ -120,19 +122,80 @@ void check_gradients(int64_t rows, int64_t tokens, int64_t inputs, int64_t outpu
   double worst = 0;
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t i = 0; i <= columns; ++i) {
-      const T found = i < inputs    ? w_ih[row * inputs + i]
-                      : i < columns ? w_hh[row * outputs + i - inputs]
-                                    : bias[row];
+      const MathType<T> found = i < inputs    ? w_ih[row * inputs + i]
+                                : i < columns ? w_hh[row * outputs + i - inputs]
+                                              : bias[row];
       worst = std::max(worst, std::abs(found - expected[row * (columns + 1) + i]));
     }
   }
   // Products of numbers below 1, each rounded, and their sums.
-  const double limit = 2 * tokens * std::numeric_limits<T>::epsilon();
+  const double limit = 2 * tokens * std::numeric_limits<MathType<T>>::epsilon();
   if (!(worst <= limit)) {
     ++failures;
     std::printf("FAILED weight gradient %lld x %lld + %lld of %lld tokens, %zu bytes: %.2g\n",
                 static_cast<long long>(rows), static_cast<long long>(inputs),
                 static_cast<long long>(outputs), static_cast<long long>(tokens), sizeof(T), worst);
+  }
+}
+
+// Results of matmuls in bfloat16, and their roundings, to the bit: pairs of products are added up
+// as the instruction does it, the odd one first, denormals being zero.
+float flushed(float x) { return std::abs(x) < std::numeric_limits<float>::min() ? x * 0.0f : x; }
+
+float matmul_of_pairs(const BFloat16* row, const BFloat16* weights, int64_t depth, float sum) {
+  for (int64_t k = 0; k < depth; k += 2) {
+    for (const int64_t i : {k + 1, k}) {
+      const float a = i < depth ? float{row[i]} : 0.0f, b = i < depth ? float{weights[i]} : 0.0f;
+      sum = flushed(std::fma(flushed(a), flushed(b), flushed(sum)));
+    }
+  }
+  return sum;
+}
+
+// Of all magnitudes, with some denormals and, in the products, some more.
+std::vector<BFloat16> any_bfloat16(int64_t count, int seed) {
+  std::mt19937 generator(seed);
+  std::vector<BFloat16> values(count);
+  for (BFloat16& value : values) {
+    const uint32_t exponent = generator() % 8 == 0 ? generator() % 66 : 120 + generator() % 10;
+    value.bits =
+        static_cast<uint16_t>((generator() % 2 << 15) | (exponent << 7) | (generator() % 128));
+  }
+  return values;
+}
+
+void check_bfloat16_matmul(int64_t count, int64_t depth, int64_t columns) {
+  const Kernels<BFloat16>& kernels = rotcell::cpu::kernels<BFloat16>();
+  const auto rows = any_bfloat16(count * depth, 1), weights = any_bfloat16(columns * depth, 2);
+  const auto bias = any_bfloat16(columns, 3);
+  const std::vector<float> sums(bias.begin(), bias.end());
+  const auto panels = packed(kernels.forward_weights, weights, columns, depth);
+  std::vector<float> found(count * columns);
+  std::vector<BFloat16> stored(count * columns);
+  kernels.matmul(rows.data(), depth, count, depth, panels.data(), columns, sums.data(),
+                 found.data(), columns);
+  kernels.matmul_stored(rows.data(), depth, count, depth, panels.data(), columns, sums.data(),
+                        stored.data(), columns);
+  for (int64_t i = 0; i < count * columns; ++i) {
+    const int64_t row = i / columns, column = i % columns;
+    const float expected = matmul_of_pairs(
+        rows.data() + row * depth, weights.data() + column * depth, depth, flushed(sums[column]));
+    if (found[i] == expected && stored[i].bits == BFloat16(expected).bits) continue;
+    ++failures;
+    std::printf("FAILED bfloat16 matmul %lld x %lld x %lld: %.9g, stored %.9g, expected %.9g\n",
+                static_cast<long long>(count), static_cast<long long>(depth),
+                static_cast<long long>(columns), found[i], float{stored[i]}, expected);
+    return;
+  }
+}
+
+void check_bfloat16_matmuls() {
+  for (const int64_t count : {1, 2, 8, 13}) {
+    for (const int64_t depth : {1, 2, 3, 31, 34, 101}) {
+      for (const int64_t columns : {1, 16, 17, 33, 50, 130}) {
+        check_bfloat16_matmul(count, depth, columns);
+      }
+    }
   }
 }
 
@@ -148,6 +211,20 @@ void check_all_gradients() {
     }
   }
   check_gradients<float>(70, kMostPieceTokens, 30, 30);
+}
+
+void check_all_bfloat16() {
+  if (!instruction_set().bfloat16_kernels) return;
+  check_bfloat16_matmuls();
+  for (const int64_t rows : {1, 3, 8, 20, 70}) {
+    for (const int64_t tokens : {1, 2, 17, 200}) {
+      for (const int64_t inputs : {0, 3, 48}) {
+        for (const int64_t outputs : {1, 16, 50}) {
+          check_gradients<BFloat16>(rows, tokens, inputs, outputs);
+        }
+      }
+    }
+  }
 }
 
 // The shapes of one hidden size and batch: both directions, padded and packed, every way to make
@@ -222,12 +299,12 @@ int main(int count, char** arguments) {
     }
   }
   if (only_threads) {
-    std::printf("%s: all sequences ran on several threads\n",
-                instruction_set().float_kernels.instruction_set);
+    std::printf("%s: all sequences ran on several threads\n", instruction_set_name().c_str());
     return EXIT_SUCCESS;
   }
   check_all_gradients();
+  check_all_bfloat16();
   std::printf("%s: %d sequences, %d failures, largest error of float against double %.2g\n",
-              instruction_set().float_kernels.instruction_set, checked, failures, worst);
+              instruction_set_name().c_str(), checked, failures, worst);
   return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }

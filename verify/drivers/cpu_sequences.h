@@ -68,7 +68,7 @@ std::vector<T> random_values(int64_t count, int seed, double scale = 1) {
   std::mt19937 generator(seed);
   std::uniform_int_distribution<int> steps(-128, 128);
   std::vector<T> values(count);
-  for (T& value : values) value = static_cast<T>(scale * steps(generator) / 128);
+  for (T& value : values) value = static_cast<MathType<T>>(scale * steps(generator) / 128);
   return values;
 }
 
@@ -254,7 +254,7 @@ class CpuCell {
     for (int64_t i = 0; i < chunks_; ++i) {
       forward.chunk = sequence_.chunk(i, chunks_);
       forward.x = x_.data() + forward.chunk.first_token * I;
-      forward.gates = gates_of(forward.chunk);
+      forward.gates = forward.preactivations = gates_of(forward.chunk);
       tests::run<T>(by_rows_ ? kernels_.batch_vectorized.forward : kernels_.forward, forward,
                     row_threads_, row_tile_, units_);
     }
@@ -274,7 +274,7 @@ class CpuCell {
     Forward<T> forward = forward_arguments(Keep::kNothing);
     forward.out = inference_out_.data();
     forward.h_n = last_h.data();
-    forward.cells = forward.c_n = cell_state.data();
+    forward.c = forward.cells = forward.c_n = cell_state.data();
     run_chunks(forward, [&](const Chunk& chunk) {
       if (by_step_) {
         gates.assign(B * G, T(0));
@@ -290,7 +290,7 @@ class CpuCell {
     const auto projection = packed(cpu::kernels<T>().backward_weights, w_hr_, P, H);
     const auto w_ih = packed(cpu::kernels<T>().backward_weights, w_ih_, G, I);
     const auto weights = pack_backward();
-    std::vector<T> grad_projected(projected_ ? N * P : 0);
+    std::vector<T> grad_projected(projected_ ? N * P : 0), grad_operand(B * O);
     Backward<T> backward{
         .call = forward_arguments(Keep::kForBackward).call,
         .chunk = {},
@@ -313,6 +313,7 @@ class CpuCell {
         .grad_gates = nullptr,
         .grad_x = grad_x_.data(),
         .second_operand = nullptr,
+        .grad_second_operand = grad_operand.data(),
         .grad_weights = partial_gradients_.data(),
         .grad_row_bias = grad_row_bias_.data(),
         .grad_projected = grad_projected.data(),

@@ -3,6 +3,8 @@
 // Letters in shapes: N tokens, B rows of the batch, I inputs, H units, P outputs (P = H without
 // projection), G columns of the gates, R_x and R_h rows of w_ih and w_hh (cells/sizes.h). Tokens
 // lie as cells/steps.h says.
+//
+// T is the type of what is stored. Kernels compute in MathType<T>: the same, but for BFloat16.
 #pragma once
 
 #include <array>
@@ -14,6 +16,7 @@
 #include "cells/passes.h"
 #include "cells/state_hooks.h"
 #include "cells/steps.h"
+#include "cpu/bfloat16.h"
 #include "cpu/runtime/barrier.h"
 
 namespace rotcell::cpu {
@@ -89,13 +92,14 @@ struct HookPointers {
   ZoneoutKeep<T> zoneout_h;  // if so
   ZoneoutKeep<T> zoneout_c;  // if so
   T* h;                      // [B, P]: what a step starts from
-  T* c;                      // [B, H]: as h, if the cell has a cell state
+  MathType<T>* c;            // [B, H]: as h, if the cell has a cell state; forward
+  T* stored_c;               // [B, H]: the same in the backward pass
   T* masked_h;  // what matmuls see of h. Forward: [B, P], may be h; backward: [chunk.tokens, P] out
   // In the backward pass:
-  T* grad_masked_h;  // [B, P]
-  T* grad_h_past;    // [B, H], if zoneout of h: gradient of what stayed
-  T* grad_c_past;    // [B, H], if zoneout of c, as for c_unmixed
-  T* c_unmixed;      // [B, H]: the recomputed cell state before zoneout
+  MathType<T>* grad_masked_h;  // [B, P]
+  MathType<T>* grad_h_past;    // [B, H], if zoneout of h: gradient of what stayed
+  MathType<T>* grad_c_past;    // [B, H], if zoneout of c, as for c_unmixed
+  T* c_unmixed;                // [B, H]: the recomputed cell state before zoneout
 };
 
 template <class T>
@@ -107,17 +111,21 @@ struct Forward {
   const T* w_hh;        // kUnpacked: [R_h, P]
   const T* projection;  // w_hr packed, if kPresent
   const T* x;           // kByStep: [chunk.tokens, I]
-  const T* bias;        // kByStep: [G], zeros if the layer has none; [B, G] if of rows
-  const T* h0;          // [B, P]
-  const T* c0;          // [B, H], if the cell has a cell state, as for cells and c_n
-  T* gates;             // kForBackward: [N, G]; otherwise [chunk.tokens, G], or for kByStep [B, G];
-                        // unless kByStep it holds what x and the biases give
-  T* second_operand;    // [B, H] scratch: what the second matmul multiplies, if there is one
-  T* out;               // [N, P]
-  T* cells;             // if kept: [N, H]; otherwise [B, H], the running cell state, at first c0
-  T* unprojected;       // [B, H] scratch, if projected
-  T* h_n;               // [B, P]
-  T* c_n;               // [B, H]; may be cells if nothing is kept
+  const MathType<T>* bias;  // kByStep: [G], zeros if the layer has none; [B, G] if of rows
+  const T* h0;              // [B, P]
+  const T* c0;              // [B, H], if the cell has a cell state, as for c, cells and c_n
+  T* gates;                 // [N, G] with kForBackward
+  // As `gates` if these are kept and T is MathType<T>; otherwise [chunk.tokens, G], or for kByStep
+  // [B, G]. Unless kByStep it holds what x and the biases give.
+  MathType<T>* preactivations;
+  T* second_operand;  // [B, H] scratch: what the second matmul multiplies, if there is one
+  T* out;             // [N, P]
+  MathType<T>* c;     // [B, H] the running cell state, at first c0; may be c_n. Not used if cells
+                      // are kept and T is MathType<T>
+  T* cells;           // [N, H], if kept
+  T* unprojected;     // [B, H] scratch, if projected
+  T* h_n;             // [B, P]
+  T* c_n;             // [B, H]
 };
 
 enum class WeightGradient { kNotHere, kBySlot };
@@ -145,16 +153,19 @@ struct Backward {
   const T* grad_out;    // [N, P], if given
   const T* grad_cells = nullptr;  // [N, H], if of every step
   const T* x;                     // [N, I], for the weight gradient by slot
-  T* grad_h;          // [B, P]: gradient of h after the chunk, becomes that of h before it
-  T* grad_c;          // [B, H]: gradient of c, as grad_h
-  T* grad_gates;      // [chunk.tokens, G] out
-  T* grad_x;          // [N, I] out, if made by step
-  T* second_operand;  // [chunk.tokens, H] out: what the second matmul multiplied, if there is one
-  T* grad_weights;    // by slot: [slots, G, BatchVectorizedKernels::gradient_width], added to
-  T* grad_row_bias = nullptr;  // [B, G] added to, if the bias is of rows; Layout::kBatch only
-  T* grad_projected;           // [N, P] out, if projected: the whole gradient of each output
-  T* unprojected;              // [N, H] out, if projected: what was projected, again
-  T* grad_unprojected;         // [B, H] scratch, if projected
+  MathType<T>* grad_h;  // [B, P]: gradient of h after the chunk, becomes that of h before it
+  MathType<T>* grad_c;  // [B, H]: gradient of c, as grad_h
+  T* grad_gates;        // [chunk.tokens, G] out
+  T* grad_x;            // [N, I] out, if made by step
+  T* second_operand;    // [chunk.tokens, H] out: what the second matmul multiplied, if there is one
+  MathType<T>* grad_second_operand = nullptr;  // [B, H] scratch, as for that; Layout::kUnits
+  MathType<T>*
+      grad_weights;  // by slot: [slots, G, BatchVectorizedKernels::gradient_width], added to
+  MathType<T>* grad_row_bias =
+      nullptr;                    // [B, G] added to, if the bias is of rows; Layout::kBatch only
+  T* grad_projected;              // [N, P] out, if projected: the whole gradient of each output
+  T* unprojected;                 // [N, H] out, if projected: what was projected, again
+  MathType<T>* grad_unprojected;  // [B, H] scratch, if projected
 };
 
 // What one of several threads does of a work that is cut evenly.
@@ -194,9 +205,9 @@ struct GradientPiece {
   const T* factors;  // packed: x, and what w_hh was multiplied with
   int64_t inputs, outputs;
   Accumulate start;
-  T* w_ih;  // [rows, inputs]; null if x does not feed the rows
-  T* w_hh;  // [rows, outputs]; null if h does not
-  T* bias;  // [rows]
+  MathType<T>* w_ih;  // [rows, inputs]; null if x does not feed the rows
+  MathType<T>* w_hh;  // [rows, outputs]; null if h does not
+  MathType<T>* bias;  // [rows]
 };
 
 // The weights that enter a cell's recurrent matmuls: [w_ih, w_hh] or w_hh alone.
@@ -215,13 +226,14 @@ struct RecurrentPacking {
   void (*pack)(const RecurrentWeights<T>&, UnitRange, T* packed, Slice);
 };
 
-// Kernels with Layout::kBatch. Weights are packed for all units, with the biases of the layer.
+// Kernels with Layout::kBatch. Weights are packed for all units, with the biases of the layer. A
+// type whose math is another has none: all of it is null.
 template <class T>
 struct BatchVectorizedKernels {
   int64_t block_rows;  // rows of the batch that a block of lanes holds
   int64_t (*forward_elements)(const RecurrentWeights<T>&, BiasOf);
   // bias [G] is not read if it is of rows.
-  void (*pack_forward)(const RecurrentWeights<T>&, BiasOf, const T* bias, T* packed);
+  void (*pack_forward)(const RecurrentWeights<T>&, BiasOf, const MathType<T>* bias, T* packed);
   int64_t (*backward_elements)(const RecurrentWeights<T>&);
   void (*pack_backward)(const RecurrentWeights<T>&, T* packed);
   // Columns of a partial weight gradient: those of x, of the old output, 1 for the bias, padding.
@@ -247,9 +259,14 @@ struct Kernels {
   // result [count, columns] = bias [columns] + rows [count, depth] x panels; rows and results are
   // as far apart as the strides say.
   void (*matmul)(const T* rows, int64_t row_stride, int64_t count, int64_t depth, const T* panels,
-                 int64_t columns, const T* bias, T* result, int64_t result_stride);
-  // With weights that are not packed: result [count, columns] += rows [count, depth] x weights^T
-  // [columns, depth].
+                 int64_t columns, const MathType<T>* bias, MathType<T>* result,
+                 int64_t result_stride);
+  // The same with a rounded result.
+  void (*matmul_stored)(const T* rows, int64_t row_stride, int64_t count, int64_t depth,
+                        const T* panels, int64_t columns, const MathType<T>* bias, T* result,
+                        int64_t result_stride);
+  // With weights that are not packed; null for a type whose math is another. result [count,
+  // columns] += rows [count, depth] x weights^T [columns, depth].
   void (*add_unpacked)(const T* rows, int64_t count, int64_t depth, const T* weights,
                        int64_t columns, T* result, int64_t result_stride);
   // Also unpacked: result [count, columns] = rows [count, depth] x weights [depth, columns].
@@ -264,17 +281,17 @@ struct Kernels {
   std::array<CellKernels<T>, Cells::kCount> cells;  // by CellIndex
 };
 
-// One table for each dtype: all that an instruction set offers.
-struct InstructionSet {
-  Kernels<float> float_kernels;
-  Kernels<double> double_kernels;
-};
+// One table for each dtype.
+extern const Kernels<float> generic_float_kernels, avx2_float_kernels, avx512_float_kernels;
+extern const Kernels<double> generic_double_kernels, avx2_double_kernels, avx512_double_kernels;
+extern const Kernels<BFloat16> generic_bfloat16_kernels, avx512_bf16_bfloat16_kernels;
 
-extern const InstructionSet generic_set;
-#if defined(ROTCELL_X86)
-extern const InstructionSet avx2_set;
-extern const InstructionSet avx512_set;
-#endif
+// All that an instruction set offers.
+struct InstructionSet {
+  const Kernels<float>& float_kernels;
+  const Kernels<double>& double_kernels;
+  const Kernels<BFloat16>* bfloat16_kernels;  // null: layers in bfloat16 run in float
+};
 
 // The widest set that this machine runs, or the one that the environment variable ROTCELL_ISA
 // names.
@@ -290,6 +307,10 @@ inline const Kernels<float>& kernels<float>() {
 template <>
 inline const Kernels<double>& kernels<double>() {
   return instruction_set().double_kernels;
+}
+template <>
+inline const Kernels<BFloat16>& kernels<BFloat16>() {
+  return *instruction_set().bfloat16_kernels;
 }
 
 }  // namespace rotcell::cpu

@@ -3,7 +3,7 @@
 
 namespace rotcell::cpu {
 
-constinit const InstructionSet avx2_set{avx2::make_kernels<float>("avx2"),
-                                        avx2::make_kernels<double>("avx2")};
+constinit const Kernels<float> avx2_float_kernels = avx2::make_kernels<float>("avx2");
+constinit const Kernels<double> avx2_double_kernels = avx2::make_kernels<double>("avx2");
 
 }  // namespace rotcell::cpu

@@ -3,7 +3,7 @@
 
 namespace rotcell::cpu {
 
-constinit const InstructionSet avx512_set{avx512::make_kernels<float>("avx512"),
-                                          avx512::make_kernels<double>("avx512")};
+constinit const Kernels<float> avx512_float_kernels = avx512::make_kernels<float>("avx512");
+constinit const Kernels<double> avx512_double_kernels = avx512::make_kernels<double>("avx512");
 
 }  // namespace rotcell::cpu

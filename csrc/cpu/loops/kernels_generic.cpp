@@ -3,7 +3,10 @@
 
 namespace rotcell::cpu {
 
-constinit const InstructionSet generic_set{generic::make_kernels<float>("generic"),
-                                           generic::make_kernels<double>("generic")};
+constinit const Kernels<float> generic_float_kernels = generic::make_kernels<float>("generic");
+constinit const Kernels<double> generic_double_kernels = generic::make_kernels<double>("generic");
+// Emulates the instructions for bfloat16, for tests on any machine.
+constinit const Kernels<BFloat16> generic_bfloat16_kernels =
+    generic::make_kernels<BFloat16>("generic_bf16");
 
 }  // namespace rotcell::cpu

@@ -32,14 +32,14 @@ template <class T, class Cell>
 int64_t recurrent_forward_elements(const RecurrentWeights<T>& w, UnitRange units) {
   int64_t elements = 0;
   for_runs<Cell>(w.hidden, units, w.hidden_feeds, [&](const RowRun& run) {
-    elements += panel_elements<T>(run.depth(w.inputs, w.outputs), run.rows);
+    elements += panel_elements<T>(run.depth<T>(w.inputs, w.outputs), run.rows);
   });
   return elements;
 }
 template <class T, class Cell>
 void pack_recurrent_forward(const RecurrentWeights<T>& w, UnitRange units, T* packed, Slice slice) {
   for_runs<Cell>(w.hidden, units, w.hidden_feeds, [&](const RowRun& run) {
-    const int64_t depth = run.depth(w.inputs, w.outputs), inputs = run.from_x ? w.inputs : 0;
+    const int64_t depth = run.depth<T>(w.inputs, w.outputs), inputs = run.from_x ? w.inputs : 0;
     if (inputs > 0) {
       pack_panels(w.w_ih + run.first * inputs, 1, inputs, inputs, run.rows, packed, 0, depth,
                   slice);
@@ -78,9 +78,9 @@ void pack_recurrent_backward(const RecurrentWeights<T>& w, UnitRange units, T* p
   });
 }
 
-template <class T>
+template <class T, class R>
 void matmul(const T* rows, int64_t row_stride, int64_t count, int64_t depth, const T* panels,
-            int64_t columns, const T* bias, T* result, int64_t result_stride) {
+            int64_t columns, const MathType<T>* bias, R* result, int64_t result_stride) {
   multiply(Rows<T>{rows, row_stride, depth}, count, Panels<T>{panels, depth, columns},
            Addend<T>{bias, 0}, result, result_stride);
 }
@@ -100,6 +100,21 @@ void unpacked_back(const T* rows, int64_t row_stride, int64_t count, int64_t dep
 }
 
 template <class T, class Cell>
+constexpr BatchVectorizedKernels<T> make_batch_vectorized_kernels() {
+  if constexpr (kRoundsStored<T>)
+    return {};
+  else
+    return {.block_rows = kBlockRows<T>,
+            .forward_elements = BatchSequence<T, Cell>::forward_elements,
+            .pack_forward = BatchSequence<T, Cell>::pack_forward,
+            .backward_elements = BatchSequence<T, Cell>::backward_elements,
+            .pack_backward = BatchSequence<T, Cell>::pack_backward,
+            .gradient_width = gradient_width<T>,
+            .forward = BatchSequence<T, Cell>::forward,
+            .backward = BatchSequence<T, Cell>::backward};
+}
+
+template <class T, class Cell>
 constexpr CellKernels<T> make_cell_kernels() {
   return {.forward_weights = {.elements = recurrent_forward_elements<T, Cell>,
                               .pack = pack_recurrent_forward<T, Cell>},
@@ -107,14 +122,7 @@ constexpr CellKernels<T> make_cell_kernels() {
                                .pack = pack_recurrent_backward<T, Cell>},
           .forward = Sequence<T, Cell>::forward,
           .backward = Sequence<T, Cell>::backward,
-          .batch_vectorized = {.block_rows = kBlockRows<T>,
-                               .forward_elements = BatchSequence<T, Cell>::forward_elements,
-                               .pack_forward = BatchSequence<T, Cell>::pack_forward,
-                               .backward_elements = BatchSequence<T, Cell>::backward_elements,
-                               .pack_backward = BatchSequence<T, Cell>::pack_backward,
-                               .gradient_width = gradient_width<T>,
-                               .forward = BatchSequence<T, Cell>::forward,
-                               .backward = BatchSequence<T, Cell>::backward}};
+          .batch_vectorized = make_batch_vectorized_kernels<T, Cell>()};
 }
 
 template <class T, class... Types>
@@ -124,18 +132,25 @@ constexpr std::array<CellKernels<T>, sizeof...(Types)> make_all_cell_kernels(Typ
 
 template <class T>
 constexpr Kernels<T> make_kernels(const char* name) {
-  return {.instruction_set = name,
-          .row_tile = Tile::kRows,
-          .unit_tile = 2 * kLanes<T>,
-          .forward_weights = {.elements = forward_elements<T>, .pack = pack_forward<T>},
-          .backward_weights = {.elements = backward_elements<T>, .pack = pack_backward<T>},
-          .matmul = matmul<T>,
-          .add_unpacked = add_unpacked<T>,
-          .unpacked_back = unpacked_back<T>,
-          .factor_elements = panel_elements<T>,
-          .pack_factors = pack_factors<T>,
-          .add_gradients = add_gradients<T>,
-          .cells = make_all_cell_kernels<T>(Cells{})};
+  Kernels<T> kernels{
+      .instruction_set = name,
+      .row_tile = Tile::kRows,
+      .unit_tile = 2 * kLanes<T>,
+      .forward_weights = {.elements = forward_elements<T>, .pack = pack_forward<T>},
+      .backward_weights = {.elements = backward_elements<T>, .pack = pack_backward<T>},
+      .matmul = matmul<T, MathType<T>>,
+      .matmul_stored = matmul<T, T>,
+      .add_unpacked = nullptr,
+      .unpacked_back = nullptr,
+      .factor_elements = panel_elements<T>,
+      .pack_factors = pack_factors<T>,
+      .add_gradients = add_gradients<T>,
+      .cells = make_all_cell_kernels<T>(Cells{})};
+  if constexpr (!kRoundsStored<T>) {
+    kernels.add_unpacked = add_unpacked<T>;
+    kernels.unpacked_back = unpacked_back<T>;
+  }
+  return kernels;
 }
 
 }  // namespace rotcell::cpu::ROTCELL_ISA

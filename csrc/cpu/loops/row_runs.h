@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cpu/loops/kernels.h"
+#include "cpu/matmul/factors.h"
 
 namespace rotcell::cpu::ROTCELL_ISA {
 
@@ -13,9 +14,10 @@ struct RowRun {
   int64_t first_hh;  // the first row of w_hh, if h feeds them; that of w_ih is `first`
   bool from_x, from_h;
 
-  // Elements of a row of the weights that make them.
+  // Elements of a row of the weights that make them, as packed.
+  template <class T>
   int64_t depth(int64_t inputs, int64_t outputs) const {
-    return (from_x ? inputs : 0) + (from_h ? outputs : 0);
+    return (from_x ? packed_depth<T>(inputs) : 0) + (from_h ? packed_depth<T>(outputs) : 0);
   }
 };
 

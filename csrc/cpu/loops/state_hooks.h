@@ -43,10 +43,10 @@ class HookedStep {
     }
   }
 
-  template <class Before>
-  ROTCELL_COLD void enter_c(const Before& c_before) const {
+  template <class Before, class C>
+  ROTCELL_COLD void enter_c(const Before& c_before, C* c) const {
     for (int64_t row = step_.begin; row < step_.end; ++row) {
-      enter(row, c_before(row), p_.c + row * hidden_, units_);
+      enter(row, c_before(row), c + row * hidden_, units_);
     }
   }
 
@@ -54,13 +54,14 @@ class HookedStep {
   ROTCELL_COLD void mix_h(T* h_new) const {
     if (p_.what.zoneout_h) mix(p_.zoneout_h, p_.h, h_new);
   }
-  ROTCELL_COLD void mix_c(T* c_new) const {
+  ROTCELL_COLD void mix_c(MathType<T>* c_new) const {
     if (p_.what.zoneout_c) mix(p_.zoneout_c, p_.c, c_new);
   }
 
   // And back: of the gradient of the mixed state [B, width] remains that of the new one; that of
   // the old one is put aside. grad_out [N, P] is added before, if it is given.
-  ROTCELL_COLD void split_h(T* grad_h, OutputGradient output_gradient, const T* grad_out) const {
+  ROTCELL_COLD void split_h(MathType<T>* grad_h, OutputGradient output_gradient,
+                            const T* grad_out) const {
     if (!p_.what.zoneout_h) return;
     if (output_gradient == OutputGradient::kGiven) {
       for (int64_t row = step_.begin; row < step_.end; ++row) {
@@ -70,7 +71,7 @@ class HookedStep {
     }
     split(p_.zoneout_h, grad_h, p_.grad_h_past);
   }
-  ROTCELL_COLD void split_c(T* grad_c) const {
+  ROTCELL_COLD void split_c(MathType<T>* grad_c) const {
     if (p_.what.zoneout_c) split(p_.zoneout_c, grad_c, p_.grad_c_past);
   }
 
@@ -82,9 +83,10 @@ class HookedStep {
 
   // The gradients of the state that was left. If the cell reads its old output, grad_h [B, P] holds
   // what came past the matmuls.
-  ROTCELL_COLD void leave_h(T* grad_h, bool reads_output) const {
+  ROTCELL_COLD void leave_h(MathType<T>* grad_h, bool reads_output) const {
     for (int64_t row = step_.begin; row < step_.end; ++row) {
-      T *grad = grad_h + row * width_, *grad_masked_h = p_.grad_masked_h + row * width_;
+      MathType<T>* grad = grad_h + row * width_;
+      MathType<T>* grad_masked_h = p_.grad_masked_h + row * width_;
       if (!reads_output || starts_sequence_(row)) clear(grad, columns_);
       if (starts_sequence_(row)) continue;
       if (p_.what.recurrent_dropout) {
@@ -95,9 +97,9 @@ class HookedStep {
       if (p_.what.zoneout_h) add(p_.grad_h_past + row * width_, grad, columns_);
     }
   }
-  ROTCELL_COLD void leave_c(T* grad_c) const {
+  ROTCELL_COLD void leave_c(MathType<T>* grad_c) const {
     for (int64_t row = step_.begin; row < step_.end; ++row) {
-      T* grad = grad_c + row * hidden_;
+      MathType<T>* grad = grad_c + row * hidden_;
       if (starts_sequence_(row)) {
         clear(grad, units_);
       } else if (p_.what.zoneout_c) {
@@ -108,18 +110,23 @@ class HookedStep {
 
  private:
   // Of rows: no function of the C++ library, which would be compiled for this instruction set.
-  static void clear(T* row, UnitRange columns) {
-    std::memset(row + columns.begin, 0, (columns.end - columns.begin) * sizeof(T));
+  template <class V>
+  static void clear(V* row, UnitRange columns) {
+    std::memset(static_cast<void*>(row + columns.begin), 0,
+                (columns.end - columns.begin) * sizeof(V));
   }
-  static void copy(const T* from, T* to, UnitRange columns) {
+  template <class V>
+  static void copy(const V* from, V* to, UnitRange columns) {
     std::memcpy(to + columns.begin, from + columns.begin,
-                (columns.end - columns.begin) * sizeof(T));
+                (columns.end - columns.begin) * sizeof(V));
   }
-  static void add(const T* from, T* to, UnitRange columns) {
+  template <class V>
+  static void add(const V* from, MathType<T>* to, UnitRange columns) {
     for (int64_t i = columns.begin; i < columns.end; ++i) to[i] += from[i];
   }
 
-  void enter(int64_t row, const T* before, T* entered, UnitRange columns) const {
+  template <class V>
+  void enter(int64_t row, const V* before, V* entered, UnitRange columns) const {
     if (starts_sequence_(row)) {
       clear(entered, columns);
     } else {
@@ -128,20 +135,22 @@ class HookedStep {
   }
 
   // Zoneout is for states without a projection: all are `hidden_` wide.
-  void mix(const ZoneoutKeep<T>& keep, const T* old, T* unmixed) const {
+  template <class V>
+  void mix(const ZoneoutKeep<T>& keep, const V* old, V* unmixed) const {
     for (int64_t row = step_.begin; row < step_.end; ++row) {
-      const T *share = keep.of(step_.step.token + row), *before = old + row * hidden_;
-      T* after = unmixed + row * hidden_;
+      const T* share = keep.of(step_.step.token + row);
+      const V* before = old + row * hidden_;
+      V* after = unmixed + row * hidden_;
       for (int64_t i = units_.begin; i < units_.end; ++i) {
         after[i] = share[i] * before[i] + (1 - share[i]) * after[i];
       }
     }
   }
 
-  void split(const ZoneoutKeep<T>& keep, T* grads, T* past) const {
+  void split(const ZoneoutKeep<T>& keep, MathType<T>* grads, MathType<T>* past) const {
     for (int64_t row = step_.begin; row < step_.end; ++row) {
       const T* share = keep.of(step_.step.token + row);
-      T *grad = grads + row * hidden_, *old = past + row * hidden_;
+      MathType<T>*grad = grads + row * hidden_, *old = past + row * hidden_;
       for (int64_t i = units_.begin; i < units_.end; ++i) {
         old[i] = share[i] * grad[i];
         grad[i] = (1 - share[i]) * grad[i];

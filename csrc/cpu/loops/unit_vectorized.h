@@ -35,11 +35,23 @@ inline void copy_rows(const T* from, T* to, int64_t rows, int64_t width, UnitRan
     std::memcpy(to + first, from + first, count * sizeof(T));
   }
 }
+// The same, rounded.
+inline void copy_rows(const float* from, BFloat16* to, int64_t rows, int64_t width,
+                      UnitRange columns) {
+  constexpr int L = kLanes<BFloat16>;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t i = columns.begin; i < columns.end; i += L) {
+      const int64_t at = row * width + i;
+      store_first(to + at, load_first(from + at, columns.end - i), columns.end - i);
+    }
+  }
+}
 
 // A stage's math on one row of units.
 template <class T, class Cell>
 struct RowMaths {
-  using Math = VectorMath<T>;
+  using Number = MathType<T>;
+  using Math = VectorMath<Number>;
   using P = Pair<Vec<T>>;
   using Gates = GateValues<Cell, Math>;
   using Row = GateRow<T, Cell>;
@@ -49,18 +61,19 @@ struct RowMaths {
     UnitRange units;
     GateActivation angles;
     Keep keep;
-    T* gates;           // [G]: preactivations of the stage's gates, become activations if kept
-    const T* h_before;  // [H], if the cell reads it
-    const T* c_before;  // [H], if the cell has a cell state, as for c
-    T* c;               // [H]: written by the last stage; may be c_before
-    T* result;          // [H]
+    const Number* preactivations;  // [G]: of the stage's gates
+    T* gates;                      // [G]: activations, if kept; may be preactivations
+    const T* h_before;             // [H], if the cell reads it
+    const Number* c_before;        // [H], if the cell has a cell state, as for c
+    Number* c;                     // [H]: written by the last stage; may be c_before
+    T* result;                     // [H]
   };
 
   template <int S, GateActivation function>
   static void forward(const Forward& p) {
     for_pairs<T>(p.units, [&](const PairVector& v) ROTCELL_LAMBDA_INLINE {
       Gates a;
-      Row::template load_preactivations<S>(p.gates, p.hidden, v, a);
+      Row::template load_preactivations<S>(p.preactivations, p.hidden, v, a);
       activate<Cell, S, Math>({function, p.angles}, a);
       P h_before{}, c{};
       if constexpr (Cell::kReadsOutput) h_before = load_pairs(p.h_before + v.unit, v.units);
@@ -70,7 +83,7 @@ struct RowMaths {
       }
       store_pairs(p.result + v.unit, Cell::template result<Math>(Stage<S>{}, a, h_before, c),
                   v.units);
-      if (p.keep == Keep::kForBackward) Row::template store<S>(p.gates, p.hidden, v, a);
+      if (p.keep == Keep::kForBackward) Row::template save<S>(p.gates, p.hidden, v, a);
     });
   }
 
@@ -79,7 +92,7 @@ struct RowMaths {
                                                      int64_t hidden, UnitRange units, T* c) {
     for_pairs<T>(units, [&](const PairVector& v) ROTCELL_LAMBDA_INLINE {
       Gates a;
-      Row::template load<Cell::kStages - 1>(gates, hidden, v, a);
+      Row::template load_saved<Cell::kStages - 1>(gates, hidden, v, a);
       const P before = load_pairs(c_before + v.unit, v.units);
       store_pairs(c + v.unit, Cell::template memory<Math>(a, before), v.units);
     });
@@ -94,23 +107,23 @@ struct RowMaths {
     GateActivation angles;
     OutputGradient output_gradient;  // whether grad_out is added to the gradient of the result
     Recompute again;
-    const T* gates;        // [G] activations
-    const T* h_before;     // [H], if the cell reads it
-    const T* c_before;     // [H], if the cell has a cell state, as for c and grad_c
-    const T* c;            // [H]
-    const T* grad_out;     // [H], if given
-    const T* grad_result;  // [H]
-    T* grad_h;             // [H]: of h_before, if the cell reads it: what passes no matmul
-    T* grad_c;             // [H]: of c, becomes that of c_before
-    T* grad_gates;         // [G]: the stage's gates are written
-    T* result;             // [H]: the stage's result, if wanted again; may be grad_result
+    const T* gates;             // [G] activations
+    const T* h_before;          // [H], if the cell reads it
+    const T* c_before;          // [H], if the cell has a cell state, as for c and grad_c
+    const T* c;                 // [H]
+    const T* grad_out;          // [H], if given
+    const Number* grad_result;  // [H]
+    Number* grad_h;             // [H]: of h_before, if the cell reads it: what passes no matmul
+    Number* grad_c;             // [H]: of c, becomes that of c_before
+    T* grad_gates;              // [G]: the stage's gates are written
+    T* result;                  // [H]: the stage's result, if wanted again
   };
 
   template <int S, GateActivation function>
   static void backward(const Backward& p) {
     for_pairs<T>(p.units, [&](const PairVector& v) ROTCELL_LAMBDA_INLINE {
       Gates a, d;
-      Row::template load<S>(p.gates, p.hidden, v, a);
+      Row::template load_saved<S>(p.gates, p.hidden, v, a);
       PairState<Math> s{};
       P dh_before{}, dc{};
       if constexpr (Cell::kReadsOutput) {
@@ -143,6 +156,7 @@ struct RowMaths {
 
 template <class T, class Cell>
 struct Sequence {
+  using Number = MathType<T>;
   using CellRow = RowMaths<T, Cell>;
   static constexpr int kLast = Cell::kStages - 1;
 
@@ -155,25 +169,38 @@ struct Sequence {
     const bool by_step = call.matmuls == MatmulMode::kByStep;
     const bool keeps_gates = call.keep == Keep::kForBackward;
     const bool keeps_cells = call.keep != Keep::kNothing;
+    // Rounded ones are kept next to the exact ones of a step.
+    const bool gates_in_place = keeps_gates && !kRoundsStored<T>;
+    const bool cells_in_place = keeps_cells && !kRoundsStored<T>;
     const bool hooked = p.hooks.what.any();
     const int64_t inputs = by_step ? call.inputs : 0;
     for (int64_t position = p.chunk.begin; position < p.chunk.end; ++position) {
       const RowStep s(call.steps, work.rows, position);
       const auto gate_row = [&](int64_t row) {
         const int64_t token = s.step.token + row;
-        if (keeps_gates) return p.gates + token * G;
-        return p.gates + (by_step ? row : token - p.chunk.first_token) * G;
+        if (gates_in_place) return p.preactivations + token * G;
+        return p.preactivations + (by_step ? row : token - p.chunk.first_token) * G;
       };
       T* out = p.out + s.step.token * call.outputs;
       T* hidden_rows = projected ? p.unprojected : out;
-      const auto c_before = [&](int64_t row) {
-        return keeps_cells ? s.before(p.cells, p.c0, row, H) : p.cells + row * H;
+      const auto c_before = [&](int64_t row) -> const Number* {
+        if constexpr (!kRoundsStored<T>) {
+          if (cells_in_place) return s.before(p.cells, p.c0, row, H);
+        }
+        return p.c + row * H;
       };
+      // Of the first row.
+      Number* const c_after = [&] {
+        if constexpr (!kRoundsStored<T>) {
+          if (cells_in_place) return p.cells + s.step.token * H;
+        }
+        return p.c;
+      }();
       const HookedStep<T> hooks(p.hooks, call, s, units);
       if (hooked) {
         hooks.enter_h([&](int64_t row) { return s.before(p.out, p.h0, row, call.outputs); },
                       p.hooks.masked_h);
-        if constexpr (Cell::kHasCellState) hooks.enter_c(c_before);
+        if constexpr (Cell::kHasCellState) hooks.enter_c(c_before, p.hooks.c);
         wait(call, work);  // the matmul needs all of h
       }
       const bool packed = call.matmuls != MatmulMode::kUnpacked;
@@ -182,7 +209,7 @@ struct Sequence {
       if (packed) {
         panels = p.weights;
         for_runs<Cell>(H, {0, units.begin}, call.hidden_feeds, [&](const RowRun& run) {
-          panels += panel_elements<T>(run.depth(inputs, call.outputs), run.rows);
+          panels += panel_elements<T>(run.depth<T>(inputs, call.outputs), run.rows);
         });
       }
 
@@ -190,13 +217,15 @@ struct Sequence {
       const auto multiply_rows = [&](const T* operand, int64_t width, int64_t begin, int64_t end,
                                      const RowRun& run) {
         if (!run.from_h && !by_step) return;
-        T* gates = gate_row(begin) + run.first;
+        Number* gates = gate_row(begin) + run.first;
         const Rows<T> rows{operand + begin * width, width, run.from_h ? width : 0};
         if (!packed) {
-          add_unpacked(rows, end - begin, p.w_hh + run.first_hh * width, run.rows, gates, G,
-                       unpacked_rows(call.steps.batch));
+          if constexpr (!kRoundsStored<T>) {
+            add_unpacked(rows, end - begin, p.w_hh + run.first_hh * width, run.rows, gates, G,
+                         unpacked_rows(call.steps.batch));
+          }
         } else {
-          const Panels<T> weights{panels, run.depth(inputs, width), run.rows};
+          const Panels<T> weights{panels, run.depth<T>(inputs, width), run.rows};
           const int64_t token = s.step.token + begin - p.chunk.first_token;
           const Rows<T> x{by_step ? p.x + token * inputs : rows.data, inputs,
                           run.from_x ? inputs : 0};
@@ -221,24 +250,26 @@ struct Sequence {
           } else {
             multiply_rows(p.second_operand, H, s.begin, s.end, run);
           }
-          if (packed) panels += panel_elements<T>(run.depth(inputs, call.outputs), run.rows);
+          if (packed) panels += panel_elements<T>(run.depth<T>(inputs, call.outputs), run.rows);
         }
         T* results = S == kLast ? hidden_rows : p.second_operand;
         with_gate_function(call.activations.gates, [&](auto function) {
           for (int64_t row = s.begin; row < s.end; ++row) {
-            typename CellRow::Forward at{.hidden = H,
-                                         .units = units,
-                                         .angles = call.activations.angles,
-                                         .keep = call.keep,
-                                         .gates = gate_row(row),
-                                         .result = results + row * H};
+            typename CellRow::Forward at{
+                .hidden = H,
+                .units = units,
+                .angles = call.activations.angles,
+                .keep = call.keep,
+                .preactivations = gate_row(row),
+                .gates = keeps_gates ? p.gates + (s.step.token + row) * G : nullptr,
+                .result = results + row * H};
             if constexpr (Cell::kReadsOutput) {
               at.h_before = hooked ? (S < kLast ? p.hooks.masked_h : p.hooks.h) + row * H
                                    : s.before(p.out, p.h0, row, H);
             }
             if constexpr (Cell::kHasCellState) {
               at.c_before = hooked ? p.hooks.c + row * H : c_before(row);
-              at.c = p.cells + (keeps_cells ? s.step.token + row : row) * H;
+              at.c = c_after + row * H;
             }
             CellRow::template forward<S, function()>(at);
           }
@@ -253,7 +284,13 @@ struct Sequence {
       if (hooked) {
         hooks.mix_h(out);
         if constexpr (Cell::kHasCellState) {
-          hooks.mix_c(p.cells + (keeps_cells ? s.step.token * H : 0));
+          hooks.mix_c(c_after);
+        }
+      }
+      if constexpr (Cell::kHasCellState && kRoundsStored<T>) {
+        if (keeps_cells) {
+          copy_rows(p.c + s.begin * H, p.cells + (s.step.token + s.begin) * H, s.end - s.begin, H,
+                    units);
         }
       }
       wait(call, work);  // the next step needs all of h
@@ -261,8 +298,7 @@ struct Sequence {
       copy_rows(out + s.ending * call.outputs, p.h_n + s.ending * call.outputs, ending,
                 call.outputs, projected ? UnitRange{0, call.outputs} : units);
       if constexpr (Cell::kHasCellState) {
-        const T* cells = p.cells + (keeps_cells ? s.step.token + s.ending : s.ending) * H;
-        copy_rows(cells, p.c_n + s.ending * H, ending, H, units);
+        copy_rows(c_after + s.ending * H, p.c_n + s.ending * H, ending, H, units);
       }
     }
   }
@@ -277,14 +313,14 @@ struct Sequence {
     const int64_t columns = projected ? outputs : units.end - units.begin;
     const bool hooked = p.hooks.what.any(), zoneout_c = p.hooks.what.zoneout_c;
     int64_t recurrent_rows = 0;
-    for (const RecurrentSpan& span : CellRows<Cell>::recurrent_spans(H, call.hidden_feeds)) {
-      recurrent_rows += span.count;
-    }
+    for_runs<Cell>(H, {0, H}, call.hidden_feeds, [&](const RowRun& run) {
+      if (run.from_h) recurrent_rows += packed_depth<T>(run.rows);
+    });
     // Otherwise it is added before.
     const bool adds_grad_out =
         p.output_gradient == OutputGradient::kGiven && !projected && !p.hooks.what.zoneout_h;
     // Of what the first matmul saw.
-    T* grad_masked_h = hooked ? p.hooks.grad_masked_h : p.grad_h;
+    Number* grad_masked_h = hooked ? p.hooks.grad_masked_h : p.grad_h;
     for (int64_t position = p.chunk.end - 1; position >= p.chunk.begin; --position) {
       const RowStep s(call.steps, work.rows, position);
       const int64_t count = s.end - s.begin, token = s.step.token;
@@ -306,7 +342,8 @@ struct Sequence {
         hooks.split_h(p.grad_h, p.output_gradient, p.grad_out);
         if constexpr (Cell::kReadsOutput) hooks.clear_grad_seen();
         if constexpr (Cell::kHasCellState) {
-          hooks.enter_c([&](int64_t row) { return s.before(p.cells, p.c0, row, H); });
+          hooks.enter_c([&](int64_t row) { return s.before(p.cells, p.c0, row, H); },
+                        p.hooks.stored_c);
           hooks.split_c(p.grad_c);
         }
       }
@@ -329,7 +366,8 @@ struct Sequence {
               at.grad_result = (projected ? p.grad_unprojected : p.grad_h) + row * H;
               if (projected) at.result = p.unprojected + (token + row) * H;
             } else {
-              at.grad_result = at.result = second_operand + row * H;
+              at.grad_result = p.grad_second_operand + row * H;
+              at.result = second_operand + row * H;
             }
             if constexpr (Cell::kReadsOutput) {
               at.h_before = hooked ? (S < kLast ? masked_h : p.hooks.h) + row * H
@@ -337,7 +375,7 @@ struct Sequence {
               at.grad_h = (S < kLast ? grad_masked_h : p.grad_h) + row * H;
             }
             if constexpr (Cell::kHasCellState) {
-              at.c_before = hooked ? p.hooks.c + row * H : s.before(p.cells, p.c0, row, H);
+              at.c_before = hooked ? p.hooks.stored_c + row * H : s.before(p.cells, p.c0, row, H);
               at.c = p.cells + (token + row) * H;
               at.grad_c = p.grad_c + row * H;
               if (zoneout_c) {
@@ -351,7 +389,8 @@ struct Sequence {
         });
         wait(call, work);  // what a matmul saw of a unit went into gates of all units
         const int64_t width = S == 0 ? outputs : H;
-        T* target = (S == 0 ? grad_masked_h : second_operand) + s.begin * width + units.begin;
+        Number* target =
+            (S == 0 ? grad_masked_h : p.grad_second_operand) + s.begin * width + units.begin;
         // To the old output there may be a way past the matmuls, which has been gone already.
         Addend<T> addend =
             S == 0 && Cell::kReadsOutput ? Addend<T>{target, width} : Addend<T>{nullptr, 0};
@@ -364,9 +403,11 @@ struct Sequence {
         for (const RowRun& run : runs_of_matmul<Cell>(S, H, {0, H}, call.hidden_feeds)) {
           if (!run.from_h) continue;
           if (!packed) {
-            multiply_unpacked_back(grad_rows(run), count,
-                                   p.w_hh + run.first_hh * outputs + units.begin, outputs, columns,
-                                   addend, target, width);
+            if constexpr (!kRoundsStored<T>) {
+              multiply_unpacked_back(grad_rows(run), count,
+                                     p.w_hh + run.first_hh * outputs + units.begin, outputs,
+                                     columns, addend, target, width);
+            }
           } else {
             multiply(grad_rows(run), count, Panels<T>{panels, run.rows, columns}, addend, target,
                      width);
@@ -398,7 +439,7 @@ struct Sequence {
     const int64_t H = p.call.hidden;
     for (int64_t row = s.begin; row < s.end; ++row) {
       const T* given = p.grad_cells + (s.step.token + row) * H;
-      T* grad_c = p.grad_c + row * H;
+      Number* grad_c = p.grad_c + row * H;
       for (int64_t i = units.begin; i < units.end; ++i) grad_c[i] += given[i];
     }
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "cpu/loops/kernels.h"
+#include "cpu/matmul/factors.h"
 #include "cpu/simd/vectors.h"
 
 namespace rotcell::cpu::ROTCELL_ISA {
@@ -54,7 +55,7 @@ struct PanelCut {
 
 template <class T>
 constexpr int64_t panel_elements(int64_t depth, int64_t columns) {
-  return depth * divide_up(columns, kLanes<T>) * kLanes<T>;
+  return packed_depth<T>(depth) * divide_up(columns, kLanes<T>) * kLanes<T>;
 }
 
 template <class T>
@@ -126,7 +127,8 @@ void pack_panels(const T* weights, int64_t depth_stride, int64_t column_stride, 
   for (int64_t panel = slice.begin(cut.panels); panel < slice.end(cut.panels); ++panel) {
     const int64_t first = cut.begin(panel), width = cut.vectors_of(panel) * kLanes<T>;
     const T* source = weights + first * column_stride;
-    T* target = packed + panel_depth * first + first_depth * width;
+    T* target =
+        packed + packed_depth<T>(panel_depth) * first + packed_depth<T>(first_depth) * width;
     if (column_stride == 1) {
       copy_to_panel(source, depth_stride, depth, cut.columns_of(panel), target, width);
     } else {
@@ -148,7 +150,7 @@ struct Rows {
 // The rows that a matmul is added to: `stride` 0 for a bias, the same for all; no data for zero.
 template <class T>
 struct Addend {
-  const T* data;
+  const MathType<T>* data;
   int64_t stride;
 };
 
@@ -157,34 +159,42 @@ struct Addend {
 template <class T, int ROWS, int VECTORS>
 ROTCELL_INLINE void add_matmuls(const T* rows, int64_t row_stride, int64_t depth_stride,
                                 int64_t depth, const T* panel, Vec<T> (&sum)[ROWS][VECTORS]) {
-  constexpr int L = kLanes<T>;
-  for (int64_t k = 0; k < depth; ++k, panel += VECTORS * L) {
-    Vec<T> weight[VECTORS];
+  using F = Factors<T>;
+  constexpr int D = F::kDepths, W = D * kLanes<T>;
+  const auto add = [&](int64_t k, auto of_row) ROTCELL_LAMBDA_INLINE {
+    typename F::Vector weight[VECTORS];
 #pragma GCC unroll 8
-    for (int v = 0; v < VECTORS; ++v) weight[v] = load(panel + v * L);
+    for (int v = 0; v < VECTORS; ++v) weight[v] = F::of_panel(panel + v * W);
     if constexpr (kPrefetchDepth > 0) {
-      const T* later = panel + kPrefetchDepth * VECTORS * L;
-      for (const T* line = later; line < later + VECTORS * L; line += kCacheLine / sizeof(T)) {
+      const T* later = panel + kPrefetchDepth * VECTORS * W;
+      for (const T* line = later; line < later + VECTORS * W; line += kCacheLine / sizeof(T)) {
         __builtin_prefetch(line);
       }
     }
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; ++r) {
-      const Vec<T> x = broadcast(rows[r * row_stride + k * depth_stride]);
+      const typename F::Vector x = of_row(rows + r * row_stride + k * depth_stride);
 #pragma GCC unroll 8
-      for (int v = 0; v < VECTORS; ++v) sum[r][v] += x * weight[v];
+      for (int v = 0; v < VECTORS; ++v) F::multiply_add(sum[r][v], x, weight[v]);
     }
+  };
+  int64_t k = 0;
+  for (; k + D <= depth; k += D, panel += VECTORS * W) {
+    add(k, [](const T* p) ROTCELL_LAMBDA_INLINE { return F::of_row(p); });
+  }
+  if constexpr (D > 1) {
+    if (k < depth) add(k, [](const T* p) ROTCELL_LAMBDA_INLINE { return F::of_row_end(p); });
   }
 }
 
 // One register tile: ROWS rows of [first, second] times VECTORS vectors of columns, of which
 // `columns` exist.
-template <class T, int ROWS, int VECTORS>
+template <class T, int ROWS, int VECTORS, class R>
 ROTCELL_INLINE void multiply_columns(
     const Rows<T>& first, const Rows<T>& second,
-    const T* panel,  // [first.depth + second.depth, VECTORS * kLanes]
+    const T* panel,  // [first.depth + second.depth, VECTORS * kLanes], each depth as packed
     const Addend<T>& addend,
-    T* result,  // [ROWS, columns], row stride result_stride
+    R* result,  // [ROWS, columns], row stride result_stride; T or its MathType
     int64_t result_stride, int64_t columns) {
   constexpr int L = kLanes<T>;
   Vec<T> sum[ROWS][VECTORS];
@@ -199,7 +209,7 @@ ROTCELL_INLINE void multiply_columns(
   Rows<T> rows = first;
   for (int part = 0; part < 2; ++part, rows = second) {
     add_matmuls(rows.data, rows.stride, 1, rows.depth, panel, sum);
-    panel += rows.depth * VECTORS * L;
+    panel += packed_depth<T>(rows.depth) * VECTORS * L;
   }
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r) {
@@ -211,9 +221,9 @@ ROTCELL_INLINE void multiply_columns(
 }
 
 // The same, with separate code for the usual case that all columns exist.
-template <class T, int ROWS, int VECTORS>
+template <class T, int ROWS, int VECTORS, class R>
 void multiply_tile(const Rows<T>& first, const Rows<T>& second, const T* panel,
-                   const Addend<T>& addend, T* result, int64_t result_stride, int64_t columns) {
+                   const Addend<T>& addend, R* result, int64_t result_stride, int64_t columns) {
   constexpr int64_t kAll = VECTORS * kLanes<T>;
   if (columns == kAll) {
     multiply_columns<T, ROWS, VECTORS>(first, second, panel, addend, result, result_stride, kAll);
@@ -223,24 +233,26 @@ void multiply_tile(const Rows<T>& first, const Rows<T>& second, const T* panel,
   }
 }
 
-template <class T>
-using TileFunction = void (*)(const Rows<T>&, const Rows<T>&, const T*, const Addend<T>&, T*,
+template <class T, class R>
+using TileFunction = void (*)(const Rows<T>&, const Rows<T>&, const T*, const Addend<T>&, R*,
                               int64_t, int64_t);
 
 // The tile function for a number of rows and vectors.
-template <class T, int... RV>
-TileFunction<T> tile_function(int rows, int vectors, std::integer_sequence<int, RV...>) {
-  static constexpr TileFunction<T> table[] = {
-      multiply_tile<T, RV / Tile::kVectors + 1, RV % Tile::kVectors + 1>...};
+template <class T, class R = T, int... RV>
+TileFunction<T, R> tile_function(int rows, int vectors, std::integer_sequence<int, RV...>) {
+  static constexpr TileFunction<T, R> table[] = {
+      multiply_tile<T, RV / Tile::kVectors + 1, RV % Tile::kVectors + 1, R>...};
   return table[(rows - 1) * Tile::kVectors + vectors - 1];
 }
 
 // A single row times several panels at once, first WIDE ones of Tile::kVectors vectors, then NARROW
 // ones of a vector less: one panel alone has too few sums to hide the time that a multiplication
 // takes.
-template <class T, int WIDE, int NARROW>
+template <class T, int WIDE, int NARROW, class R>
 void multiply_row(const Rows<T>& first, const Rows<T>& second, const T* panel, int64_t depth,
-                  const T* addend, T* result, int64_t columns) {
+                  const MathType<T>* addend, R* result, int64_t columns) {
+  using F = Factors<T>;
+  constexpr int D = F::kDepths;
   constexpr int L = kLanes<T>, V = Tile::kVectors, PANELS = WIDE + NARROW;
   constexpr auto vectors_before = [](int p) { return p < WIDE ? p * V : p * (V - 1) + WIDE; };
   constexpr int kSums = vectors_before(PANELS);
@@ -254,18 +266,24 @@ void multiply_row(const Rows<T>& first, const Rows<T>& second, const T* panel, i
   const T* weights[PANELS];
 #pragma GCC unroll 8
   for (int p = 0; p < PANELS; ++p) weights[p] = panel + depth * vectors_before(p) * L;
+  const auto add = [&](typename F::Vector x) ROTCELL_LAMBDA_INLINE {
+#pragma GCC unroll 8
+    for (int p = 0; p < PANELS; ++p) {
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) {
+        if (p < WIDE || v + 1 < V) {
+          F::multiply_add(sum[vectors_before(p) + v], x, F::of_panel(weights[p] + v * D * L));
+        }
+      }
+      weights[p] += (p < WIDE ? V : V - 1) * D * L;
+    }
+  };
   Rows<T> row = first;
   for (int part = 0; part < 2; ++part, row = second) {
-    for (int64_t k = 0; k < row.depth; ++k) {
-      const Vec<T> x = broadcast(row.data[k]);
-#pragma GCC unroll 8
-      for (int p = 0; p < PANELS; ++p) {
-#pragma GCC unroll 8
-        for (int v = 0; v < V; ++v) {
-          if (p < WIDE || v + 1 < V) sum[vectors_before(p) + v] += x * load(weights[p] + v * L);
-        }
-        weights[p] += (p < WIDE ? V : V - 1) * L;
-      }
+    int64_t k = 0;
+    for (; k + D <= row.depth; k += D) add(F::of_row(row.data + k));
+    if constexpr (D > 1) {
+      if (k < row.depth) add(F::of_row_end(row.data + k));
     }
   }
 #pragma GCC unroll 32
@@ -274,9 +292,9 @@ void multiply_row(const Rows<T>& first, const Rows<T>& second, const T* panel, i
   }
 }
 
-template <class T>
-using RowFunction = void (*)(const Rows<T>&, const Rows<T>&, const T*, int64_t, const T*, T*,
-                             int64_t);
+template <class T, class R>
+using RowFunction = void (*)(const Rows<T>&, const Rows<T>&, const T*, int64_t, const MathType<T>*,
+                             R*, int64_t);
 
 // The most panels of each width that multiply_row takes at once. With long vectors three hide the
 // time a multiplication takes, and even small layers have more than one group to read in turns.
@@ -284,11 +302,12 @@ constexpr int kRowWidePanels = kVectorBytes == 64 ? 3 : kVectorRegisters == 32 ?
 constexpr int kRowNarrowPanels = 2;
 
 // multiply_row for so many panels.
-template <class T, int... WN>
-RowFunction<T> row_function(int wide, int narrow, std::integer_sequence<int, WN...>) {
+template <class T, class R, int... WN>
+RowFunction<T, R> row_function(int wide, int narrow, std::integer_sequence<int, WN...>) {
   constexpr int N = kRowNarrowPanels + 1;
   // Its first place, for no panels at all, is never asked for.
-  static constexpr RowFunction<T> table[] = {multiply_row < T, WN / N, WN == 0 ? 1 : WN % N > ...};
+  static constexpr RowFunction<T, R> table[] = {multiply_row < T, WN / N, WN == 0 ? 1 : WN % N,
+                                                R > ...};
   return table[wide * N + narrow];
 }
 
@@ -297,11 +316,12 @@ RowFunction<T> row_function(int wide, int narrow, std::integer_sequence<int, WN.
 enum class PanelOrder { kUp, kDown };
 
 // As multiply, for a single row and more than one vector of columns.
-template <class T>
+template <class T, class R>
 void multiply_single_row(const Rows<T>& first, const Rows<T>& second, const Panels<T>& panels,
-                         const T* addend, T* result, PanelOrder order) {
+                         const MathType<T>* addend, R* result, PanelOrder order) {
   using Shapes = std::make_integer_sequence<int, (kRowWidePanels + 1) * (kRowNarrowPanels + 1)>;
   const PanelCut<T> cut{panels.columns};
+  const int64_t depth = packed_depth<T>(panels.depth);
   // Groups of kRowWidePanels; the last one has the narrow panels, too.
   const int64_t all_wide = cut.narrow == Tile::kVectors ? cut.panels : cut.wide_panels;
   const int64_t full = all_wide / kRowWidePanels;
@@ -312,19 +332,19 @@ void multiply_single_row(const Rows<T>& first, const Rows<T>& second, const Pane
     const int64_t end_panel = group < full ? panel + kRowWidePanels : cut.panels;
     const int64_t wide = group < full ? kRowWidePanels : all_wide - panel;
     const int64_t column = cut.begin(panel), end = cut.begin(end_panel);
-    row_function<T>(static_cast<int>(wide), static_cast<int>(end_panel - panel - wide), Shapes{})(
-        first, second, panels.data + panels.depth * column, panels.depth,
-        addend ? addend + column : nullptr, result + column,
-        (end < panels.columns ? end : panels.columns) - column);
+    row_function<T, R>(static_cast<int>(wide), static_cast<int>(end_panel - panel - wide),
+                       Shapes{})(first, second, panels.data + depth * column, depth,
+                                 addend ? addend + column : nullptr, result + column,
+                                 (end < panels.columns ? end : panels.columns) - column);
   }
 }
 
 // result = addend + [first, second] x panels, where a row of [first, second] is a row of `first`
 // followed by one of `second`; the panels have the depth of both.
-template <class T>
+template <class T, class R>
 void multiply(const Rows<T>& first, const Rows<T>& second, int64_t row_count,
               const Panels<T>& panels, Addend<T> addend,
-              T* result,  // [row_count, panels.columns], row stride result_stride
+              R* result,  // [row_count, panels.columns], row stride result_stride
               int64_t result_stride, PanelOrder order_of_single_row = PanelOrder::kUp) {
   using TileShapes = std::make_integer_sequence<int, Tile::kRows * Tile::kVectors>;
   if (row_count <= 0) return;
@@ -336,11 +356,11 @@ void multiply(const Rows<T>& first, const Rows<T>& second, int64_t row_count,
   for (int64_t i = 0; i < cut.panels; ++i) {
     const int64_t column = cut.begin(i), columns = cut.columns_of(i);
     const int vectors = cut.vectors_of(i);
-    const T* panel = panels.data + panels.depth * column;
+    const T* panel = panels.data + packed_depth<T>(panels.depth) * column;
     for (int64_t row = 0; row < row_count; row += Tile::kRows) {
       const int64_t rows_left = row_count - row;
       const int rows = static_cast<int>(rows_left < Tile::kRows ? rows_left : Tile::kRows);
-      tile_function<T>(rows, vectors, TileShapes{})(
+      tile_function<T, R>(rows, vectors, TileShapes{})(
           first.from(row), second.from(row), panel,
           {addend.data ? addend.data + row * addend.stride + column : nullptr, addend.stride},
           result + row * result_stride + column, result_stride, columns);
@@ -349,9 +369,9 @@ void multiply(const Rows<T>& first, const Rows<T>& second, int64_t row_count,
 }
 
 // result = addend + rows x panels.
-template <class T>
+template <class T, class R>
 void multiply(const Rows<T>& rows, int64_t row_count, const Panels<T>& panels, Addend<T> addend,
-              T* result, int64_t result_stride) {
+              R* result, int64_t result_stride) {
   multiply(rows, Rows<T>{rows.data, 0, 0}, row_count, panels, addend, result, result_stride);
 }
 

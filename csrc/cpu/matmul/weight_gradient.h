@@ -44,11 +44,42 @@ void pack_factors(const T* rows, int64_t count, int64_t width, const FactorPlace
   }
 }
 
+// The same in pairs of rows. A row whose partner is not among these, because it is packed with
+// others, leaves the partner's place as it is; the last of an odd number has zeros next to it.
+template <>
+inline void pack_factors(const BFloat16* rows, int64_t count, int64_t width,
+                         const FactorPlace& place, BFloat16* packed, Slice slice) {
+  const PanelCut<BFloat16> cut{place.columns};
+  const int64_t end_depth = place.first_depth + count;
+  for (int64_t panel = slice.begin(cut.panels); panel < slice.end(cut.panels); ++panel) {
+    const int64_t panel_begin = cut.begin(panel), columns = cut.columns_of(panel);
+    const int64_t panel_width = cut.vectors_of(panel) * kLanes<BFloat16>;
+    const int64_t begin = max(place.first_column, panel_begin) - panel_begin;
+    const int64_t end = min(place.first_column + width, panel_begin + columns) - panel_begin;
+    if (begin >= end) continue;
+    const BFloat16* source = rows + panel_begin + begin - place.first_column;
+    BFloat16* of_panel = packed + packed_depth<BFloat16>(place.depth) * panel_begin + 2 * begin;
+    for (int64_t k = place.first_depth; k < end_depth; ++k, source += width) {
+      BFloat16* target = of_panel + k / 2 * 2 * panel_width;
+      const bool is_even = k % 2 == 0;
+      if (is_even && k + 1 < end_depth) {
+        interleave_rows(source, source + width, end - begin, target);
+        ++k;
+        source += width;
+      } else if (is_even && k + 1 == place.depth) {
+        interleave_rows(source, nullptr, end - begin, target);
+      } else {
+        for (int64_t i = 0; i < end - begin; ++i) target[2 * i + k % 2] = source[i];
+      }
+    }
+  }
+}
+
 // A register tile: ROWS rows of grads^T, packed [depth, ROWS], times a panel of VECTORS vectors, of
 // which `columns` columns exist. The old sums are asked for before the matmul and added behind it.
 template <class T, int ROWS, int VECTORS>
-void add_gradient_tile(const T* grads, const T* panel, int64_t depth, T* gradient, int64_t stride,
-                       int64_t columns, Accumulate start) {
+void add_gradient_tile(const T* grads, const T* panel, int64_t depth, MathType<T>* gradient,
+                       int64_t stride, int64_t columns, Accumulate start) {
   constexpr int L = kLanes<T>;
   Vec<T> sum[ROWS][VECTORS];
 #pragma GCC unroll 8
@@ -59,12 +90,12 @@ void add_gradient_tile(const T* grads, const T* panel, int64_t depth, T* gradien
       if (v * L < columns) __builtin_prefetch(gradient + r * stride + v * L, 1);
     }
   }
-  add_matmuls(grads, 1, ROWS, depth, panel, sum);
+  add_matmuls(grads, Factors<T>::kDepths, ROWS, packed_depth<T>(depth), panel, sum);
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r) {
 #pragma GCC unroll 8
     for (int v = 0; v < VECTORS; ++v) {
-      T* at = gradient + r * stride + v * L;
+      MathType<T>* at = gradient + r * stride + v * L;
       if (start == Accumulate::kAdd) sum[r][v] += load_first(at, columns - v * L);
       store_first(at, sum[r][v], columns - v * L);
     }
@@ -72,7 +103,7 @@ void add_gradient_tile(const T* grads, const T* panel, int64_t depth, T* gradien
 }
 
 template <class T>
-using GradientTileFunction = void (*)(const T*, const T*, int64_t, T*, int64_t, int64_t,
+using GradientTileFunction = void (*)(const T*, const T*, int64_t, MathType<T>*, int64_t, int64_t,
                                       Accumulate);
 
 // The tile function for a number of rows and vectors.
@@ -107,6 +138,30 @@ void pack_grads(const T* grads, int64_t stride, int64_t depth, int64_t columns, 
   }
 }
 
+// The same with tiles [depth / 2, Tile::kRows, 2].
+inline void pack_grads(const BFloat16* grads, int64_t stride, int64_t depth, int64_t columns,
+                       BFloat16* packed, float* sums, float* scratch) {
+  constexpr int64_t kSummed = 16, R = Tile::kRows;
+  const int64_t whole = columns / R * R, of_last = columns - whole;
+  const int64_t tile_depth = packed_depth<BFloat16>(depth);
+  clear(sums, columns);
+  for (int64_t begin = 0; begin < depth; begin += kSummed) {
+    clear(scratch, columns);
+    for (int64_t k = begin; k < min(begin + kSummed, depth); k += 2) {
+      const BFloat16 *even = grads + k * stride, *odd = k + 1 < depth ? even + stride : nullptr;
+      for (int64_t i = 0; i < whole; i += R) {
+        interleave_rows(even + i, odd ? odd + i : nullptr, R, packed + i * tile_depth + k * R);
+      }
+      interleave_rows(even + whole, odd ? odd + whole : nullptr, of_last,
+                      packed + whole * tile_depth + k * of_last);
+      for (int64_t i = 0; i < columns; ++i) scratch[i] += even[i];
+      if (!odd) continue;
+      for (int64_t i = 0; i < columns; ++i) scratch[i] += odd[i];
+    }
+    for (int64_t i = 0; i < columns; ++i) sums[i] += scratch[i];
+  }
+}
+
 // Some columns of one tile's sums [rows, width], added to a gradient.
 template <class T>
 void add_columns(const T* sums, int64_t width, int64_t rows, int64_t columns, T* gradient,
@@ -123,7 +178,7 @@ void add_panel(const GradientPiece<T>& p, const PanelCut<T>& cut, int64_t panel,
                int64_t rows, const T* grads) {
   using TileShapes = std::make_integer_sequence<int, Tile::kRows * Tile::kVectors>;
   const int64_t column = cut.begin(panel), columns = cut.columns_of(panel);
-  const T* factors = p.factors + p.tokens * column;
+  const T* factors = p.factors + packed_depth<T>(p.tokens) * column;
   const auto add = gradient_tile_function<T>(rows, cut.vectors_of(panel), TileShapes{});
   // Only where such columns are: a gradient without columns may be null.
   const auto w_ih = [&] { return p.w_ih + row * p.inputs + column; };
@@ -132,11 +187,11 @@ void add_panel(const GradientPiece<T>& p, const PanelCut<T>& cut, int64_t panel,
     add(grads, factors, p.tokens, w_ih(), p.inputs, columns, p.start);
   } else if (column >= p.inputs) {
     if (!p.w_hh) return;
-    T* w_hh = p.w_hh + row * p.outputs + (column - p.inputs);
+    MathType<T>* w_hh = p.w_hh + row * p.outputs + (column - p.inputs);
     add(grads, factors, p.tokens, w_hh, p.outputs, columns, p.start);
   } else {
     constexpr int64_t kWidth = Tile::kVectors * kLanes<T>;
-    T sums[Tile::kRows * kWidth];
+    MathType<T> sums[Tile::kRows * kWidth];
     const int64_t of_w_ih = p.inputs - column;
     add(grads, factors, p.tokens, sums, kWidth, columns, Accumulate::kOverwrite);
     if (p.w_ih) add_columns(sums, kWidth, rows, of_w_ih, w_ih(), p.inputs, p.start);
@@ -153,16 +208,17 @@ void add_gradients(const GradientPiece<T>& p) {
   constexpr int64_t kMostRows = 64, kMostElements = kMostRows * kMostPieceTokens / 2;
   constexpr int64_t R = Tile::kRows;
   alignas(64) T packed[kMostElements];
-  T sums[kMostRows], scratch[kMostRows];
+  MathType<T> sums[kMostRows], scratch[kMostRows];
+  const int64_t depth = packed_depth<T>(p.tokens);
   const PanelCut<T> cut{p.inputs + p.outputs};
-  const int64_t block_rows = min(kMostRows, kMostElements / p.tokens / R * R);
+  const int64_t block_rows = min(kMostRows, kMostElements / depth / R * R);
   for (int64_t block = 0; block < p.rows; block += block_rows) {
     const int64_t rows = min(block_rows, p.rows - block);
     pack_grads(p.grads + block, p.stride, p.tokens, rows, packed, sums, scratch);
     add_columns(sums, rows, 1, rows, p.bias + block, rows, p.start);
     for (int64_t panel = 0; panel < cut.panels; ++panel) {
       for (int64_t row = 0; row < rows; row += R) {
-        add_panel(p, cut, panel, block + row, min(R, rows - row), packed + row * p.tokens);
+        add_panel(p, cut, panel, block + row, min(R, rows - row), packed + row * depth);
       }
     }
   }

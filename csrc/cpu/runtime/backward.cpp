@@ -85,12 +85,15 @@ class BackwardCall {
     const LayerSizes& sizes = layer_.sizes;
     if (!plan_.is_batch_vectorized()) {
       grad_gates_ = Buffer<T>(chunk_tokens_ * sizes.gate_rows);
-      if (kCells[layer_.cell].stages > 1) second_operand_ = Buffer<T>(chunk_tokens_ * sizes.hidden);
+      if (kCells[layer_.cell].stages > 1) {
+        second_operand_ = Buffer<T>(chunk_tokens_ * sizes.hidden);
+        grad_second_operand_ = Buffer<MathType<T>>(sizes.batch * sizes.hidden);
+      }
     }
     if (plan_.projects()) {
       grad_projected_ = Buffer<T>(sizes.tokens * sizes.outputs);
       unprojected_ = Buffer<T>(sizes.tokens * sizes.hidden);
-      grad_unprojected_ = Buffer<T>(sizes.batch * sizes.hidden);
+      grad_unprojected_ = Buffer<MathType<T>>(sizes.batch * sizes.hidden);
     }
   }
 
@@ -134,6 +137,7 @@ class BackwardCall {
         .grad_gates = grad_gates_.data(),
         .grad_x = loop_makes_grad_x() ? layer_.grad_x : nullptr,
         .second_operand = second_operand_.data(),
+        .grad_second_operand = grad_second_operand_.data(),
         .grad_weights = partial_weights_ ? partial_weights_->data() : nullptr,
         .grad_row_bias = layer_.grad_row_bias,
         .grad_projected = grad_projected_.data(),
@@ -149,7 +153,8 @@ class BackwardCall {
   const Buffer<T> recurrent_, projection_;
   InputGradientMatmul<T> input_;
   const BackwardHooks<T> hooks_;
-  Buffer<T> grad_gates_, second_operand_, grad_projected_, unprojected_, grad_unprojected_;
+  Buffer<T> grad_gates_, second_operand_, grad_projected_, unprojected_;
+  Buffer<MathType<T>> grad_second_operand_, grad_unprojected_;
   std::optional<WeightGradients<T>> weights_;
   std::optional<PartialWeightGradients<T>> partial_weights_;
 };
@@ -163,5 +168,6 @@ void backward(const LayerBackward<T>& layer) {
 
 template void backward(const LayerBackward<float>&);
 template void backward(const LayerBackward<double>&);
+template void backward(const LayerBackward<BFloat16>&);
 
 }  // namespace rotcell::cpu

@@ -32,9 +32,13 @@ class ForwardCall {
                            layer.sizes.hidden)),
         hooks_(layer) {
     const LayerSizes& sizes = layer.sizes;
-    if (!keeps_gates() && !plan_.is_batch_vectorized()) {
+    if (!gates_in_place() && !plan_.is_batch_vectorized()) {
       const int64_t tokens = plan_.by_step() ? 0 : std::min(sizes.tokens, chunk_tokens_);
-      scratch_gates_ = Buffer<T>(std::max(sizes.batch, tokens) * sizes.gate_rows);
+      scratch_gates_ = Buffer<MathType<T>>(std::max(sizes.batch, tokens) * sizes.gate_rows);
+    }
+    if (kRoundsStored<T> && kCells[layer.cell].has_cell_state) {
+      running_c_ = Buffer<MathType<T>>(sizes.batch * sizes.hidden);
+      std::copy_n(layer.c0, sizes.batch * sizes.hidden, running_c_.data());
     }
     if (kCells[layer.cell].stages > 1) second_operand_ = Buffer<T>(sizes.batch * sizes.hidden);
     if (plan_.projects()) unprojected_ = Buffer<T>(sizes.batch * sizes.hidden);
@@ -50,7 +54,7 @@ class ForwardCall {
       if (plan_.by_step()) {
         p.x = inputs_.x(chunk);
       } else {
-        write_input_matmul(chunk, p.gates);
+        write_input_matmul(chunk, p.preactivations);
       }
       plan_.threads.run(steps, chunk, [&](const Work& work) { loop(p, work); });
     }
@@ -59,6 +63,20 @@ class ForwardCall {
  private:
   const CellKernels<T>& loops() const { return kernels<T>().cells[layer_.cell]; }
   bool keeps_gates() const { return layer_.keep == Keep::kForBackward; }
+  // Whether gates become activations where they are.
+  bool gates_in_place() const { return keeps_gates() && !kRoundsStored<T>; }
+  MathType<T>* preactivations() const {
+    if constexpr (!kRoundsStored<T>) {
+      if (keeps_gates()) return layer_.gates;
+    }
+    return scratch_gates_.data();
+  }
+  MathType<T>* running_c() const {
+    if constexpr (kRoundsStored<T>)
+      return running_c_.data();
+    else
+      return layer_.c_n;
+  }
   BiasOf bias_of() const { return layer_.row_bias ? BiasOf::kRow : BiasOf::kLayer; }
 
   Buffer<T> pack_weights() const {
@@ -77,9 +95,9 @@ class ForwardCall {
   }
 
   // What x and the biases give to the gates of a chunk, at its place in `gates`.
-  void write_input_matmul(const Chunk& chunk, T* gates) {
+  void write_input_matmul(const Chunk& chunk, MathType<T>* gates) {
     const int64_t rows = layer_.sizes.gate_rows;
-    T* of_chunk = gates + (keeps_gates() ? chunk.first_token * rows : 0);
+    MathType<T>* of_chunk = gates + (gates_in_place() ? chunk.first_token * rows : 0);
     inputs_.write(chunk, of_chunk);
     if (layer_.row_bias) {
       add_row_bias(layer_.sequence.steps(), chunk, rows, layer_.row_bias, of_chunk);
@@ -99,9 +117,11 @@ class ForwardCall {
         .bias = inputs_.bias(),
         .h0 = layer_.h0,
         .c0 = layer_.c0,
-        .gates = keeps_gates() ? layer_.gates : scratch_gates_.data(),
+        .gates = layer_.gates,
+        .preactivations = preactivations(),
         .second_operand = second_operand_.data(),
         .out = layer_.out,
+        .c = running_c(),
         .cells = layer_.keep == Keep::kNothing ? layer_.c_n : layer_.cells,
         .unprojected = unprojected_.data(),
         .h_n = layer_.h_n,
@@ -116,7 +136,8 @@ class ForwardCall {
   InputMatmul<T> inputs_;
   const Buffer<T> weights_, projection_;
   const ForwardHooks<T> hooks_;
-  Buffer<T> scratch_gates_, second_operand_, unprojected_;
+  Buffer<T> second_operand_, unprojected_;
+  Buffer<MathType<T>> scratch_gates_, running_c_;
 };
 
 }  // namespace
@@ -136,5 +157,6 @@ void forward(const LayerForward<T>& layer) {
 
 template void forward(const LayerForward<float>&);
 template void forward(const LayerForward<double>&);
+template void forward(const LayerForward<BFloat16>&);
 
 }  // namespace rotcell::cpu

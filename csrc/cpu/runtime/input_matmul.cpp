@@ -8,23 +8,29 @@ namespace rotcell::cpu {
 namespace {
 
 // result = bias + rows x panels, on as many threads as it is worth.
-template <class T>
+template <class T, class R>
 void multiply_packed(const T* rows, int64_t row_stride, int64_t count, int64_t depth,
-                     const T* panels, int64_t columns, const T* bias, T* result,
+                     const T* panels, int64_t columns, const MathType<T>* bias, R* result,
                      int64_t result_stride) {
   const Kernels<T>& kernels = cpu::kernels<T>();
   for_row_tiles(count, kernels.row_tile, depth * columns, [&](int64_t begin, int64_t end) {
-    kernels.matmul(rows + begin * row_stride, row_stride, end - begin, depth, panels, columns, bias,
-                   result + begin * result_stride, result_stride);
+    const auto multiply = [&] {
+      if constexpr (std::is_same_v<R, T>)
+        return kernels.matmul_stored;
+      else
+        return kernels.matmul;
+    }();
+    multiply(rows + begin * row_stride, row_stride, end - begin, depth, panels, columns, bias,
+             result + begin * result_stride, result_stride);
   });
 }
 
 // bias [G], one that all columns have, from those of a layer.
 template <class T>
-Buffer<T> bias_of_columns(const LayerForward<T>& layer) {
+Buffer<MathType<T>> bias_of_columns(const LayerForward<T>& layer) {
   const LayerSizes& sizes = layer.sizes;
-  Buffer<T> sum(sizes.gate_rows);
-  std::fill_n(sum.data(), sizes.gate_rows, T{0});
+  Buffer<MathType<T>> sum(sizes.gate_rows);
+  std::fill_n(sum.data(), sizes.gate_rows, MathType<T>{0});
   if (layer.b_ih) std::copy_n(layer.b_ih, sizes.input_rows, sum.data());
   if (!layer.b_hh) return sum;
   for (const auto& [column, row, count] : sizes.recurrent) {
@@ -70,21 +76,21 @@ const T* InputMatmul<T>::x(const Chunk& chunk) {
 }
 
 template <class T>
-void InputMatmul<T>::write(const Chunk& chunk, T* gates) {
+void InputMatmul<T>::write(const Chunk& chunk, MathType<T>* gates) {
   if (plan_.packs_input_weights()) {
     const LayerSizes& sizes = layer_.sizes;
     multiply_packed(x(chunk), sizes.inputs, chunk.tokens, sizes.inputs, weights_.data(),
                     sizes.input_rows, bias(), gates, sizes.gate_rows);
     const int64_t rest = sizes.gate_rows - sizes.input_rows;
     for (int64_t token = 0; rest > 0 && token < chunk.tokens; ++token) {
-      T* of_h = gates + token * sizes.gate_rows + sizes.input_rows;
+      MathType<T>* of_h = gates + token * sizes.gate_rows + sizes.input_rows;
       if (bias()) {
         std::copy_n(bias() + sizes.input_rows, rest, of_h);
       } else {
-        std::fill_n(of_h, rest, T{0});
+        std::fill_n(of_h, rest, MathType<T>{0});
       }
     }
-  } else {
+  } else if constexpr (!kRoundsStored<T>) {
     write_unpacked(chunk, gates);
   }
 }
@@ -94,7 +100,7 @@ void InputMatmul<T>::write_unpacked(const Chunk& chunk, T* gates) {
   const int64_t columns = layer_.sizes.gate_rows, inputs = layer_.sizes.inputs;
   const int64_t rows = layer_.sizes.input_rows, tokens = chunk.tokens;
   const T* x = this->x(chunk);
-  const Buffer<T> bias = bias_of_columns(layer_);
+  const Buffer<MathType<T>> bias = bias_of_columns(layer_);
   for (int64_t token = 0; token < tokens; ++token) {
     std::copy_n(bias.data(), columns, gates + token * columns);
   }
@@ -134,7 +140,9 @@ void InputGradientMatmul<T>::write(const Chunk& chunk, const T* grad_gates) {
 
 template class InputMatmul<float>;
 template class InputMatmul<double>;
+template class InputMatmul<BFloat16>;
 template class InputGradientMatmul<float>;
 template class InputGradientMatmul<double>;
+template class InputGradientMatmul<BFloat16>;
 
 }  // namespace rotcell::cpu

@@ -20,19 +20,19 @@ class InputMatmul {
 
   // The sum of the layer's biases [G], or those of the rows [B, G]. Without any it is zeros if the
   // time loop makes the matmul, otherwise null.
-  const T* bias() const { return bias_; }
+  const MathType<T>* bias() const { return bias_; }
 
   // Writes what x and the layer's biases give to gates [chunk.tokens, G], unless the time loop
   // does.
-  void write(const Chunk& chunk, T* gates);
+  void write(const Chunk& chunk, MathType<T>* gates);
 
  private:
   void write_unpacked(const Chunk& chunk, T* gates);
 
   const CallPlan& plan_;
   const LayerForward<T>& layer_;
-  const T* bias_ = nullptr;
-  Buffer<T> bias_sum_;
+  const MathType<T>* bias_ = nullptr;
+  Buffer<MathType<T>> bias_sum_;
   Buffer<T> weights_;  // packed, if the matmul is made by chunk
   Buffer<T> x_chunk_;  // x converted to T
 };

@@ -22,13 +22,16 @@ std::string choose() {
 }  // namespace
 
 std::vector<std::string> instruction_set_names() {
-  std::vector<std::string> names{"generic"};
+  std::vector<std::string> names{"generic_bf16", "generic"};
 #if defined(ROTCELL_X86)
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   if (avx2) names.emplace_back("avx2");
   if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
     names.emplace_back("avx512");
+#if defined(ROTCELL_AVX512_BF16)
+    if (__builtin_cpu_supports("avx512bf16")) names.emplace_back("avx512_bf16");
+#endif
   }
 #endif
   return names;

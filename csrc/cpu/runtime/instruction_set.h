@@ -6,7 +6,8 @@
 
 namespace rotcell::cpu {
 
-// The names of all sets built in that this machine runs, narrowest first.
+// The names of all sets built in that this machine runs, narrowest first. "generic_bf16" is
+// "generic" that emulates what "avx512_bf16" does in bfloat16: for tests, and never chosen unasked.
 std::vector<std::string> instruction_set_names();
 
 // The widest of them, or the one that the environment variable ROTCELL_ISA names: chosen once per

@@ -1,8 +1,9 @@
 // One direction of one layer over a whole sequence on the CPU: what a call is given, and the two
 // functions that run it.
 //
-// All memory is the caller's, contiguous, and of type T unless it says otherwise. What a cell or a
-// call does not have is null. Letters in shapes: cells/sizes.h.
+// All memory is the caller's, contiguous, and of type T unless it says otherwise: BFloat16 is
+// stored only, its sums are of MathType<T>. What a cell or a call does not have is null. Letters in
+// shapes: cells/sizes.h.
 #pragma once
 
 #include "cells/activation.h"
@@ -49,10 +50,10 @@ struct Layer {
 
 template <class T>
 struct LayerForward : Layer<T> {
-  StoredRows x;       // [N, I], in any floating-point format
-  const T* b_ih;      // [R_x]
-  const T* b_hh;      // [R_h]
-  const T* row_bias;  // [B, G], instead of these: each row of the batch has its own
+  StoredRows x;                 // [N, I], in any floating-point format
+  const T* b_ih;                // [R_x]
+  const T* b_hh;                // [R_h]
+  const MathType<T>* row_bias;  // [B, G], instead of these: each row of the batch has its own
   Keep keep;
   T* out;    // [N, P]
   T* h_n;    // [B, P]
@@ -69,15 +70,15 @@ struct LayerBackward : Layer<T> {
   const T* cells;       // [N, H]
   const T* grad_out;    // [N, P], zero if null
   const T* grad_cells;  // [N, H], zero if null
-  T* grad_h;            // [B, P]: gradient of h_n, becomes that of h0
-  T* grad_c;            // [B, H]: gradient of c_n, becomes that of c0
+  MathType<T>* grad_h;  // [B, P]: gradient of h_n, becomes that of h0
+  MathType<T>* grad_c;  // [B, H]: gradient of c_n, becomes that of c0
   // Results; null if they are not needed.
-  T* grad_x;         // [N, I]
-  T* grad_w_ih;      // [R_x, I]; those of the weights are needed together
-  T* grad_w_hh;      // [R_h, P]
-  T* grad_bias;      // [G]: of b_ih the first R_x, of b_hh those of columns that h feeds
-  T* grad_w_hr;      // [P, H]
-  T* grad_row_bias;  // [B, G], at first zero
+  T* grad_x;                   // [N, I]
+  MathType<T>* grad_w_ih;      // [R_x, I]; those of the weights are needed together
+  MathType<T>* grad_w_hh;      // [R_h, P]
+  MathType<T>* grad_bias;      // [G]: of b_ih the first R_x, of b_hh those of columns that h feeds
+  MathType<T>* grad_w_hr;      // [P, H]
+  MathType<T>* grad_row_bias;  // [B, G], at first zero
 
   // Without input features grad_w_ih is null in any case.
   bool needs_weights() const { return grad_bias != nullptr; }

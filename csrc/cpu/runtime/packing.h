@@ -40,7 +40,8 @@ Buffer<T> packed(const RecurrentPacking<T>& packing, const RecurrentWeights<T>& 
 // For the batch-vectorized loop: forward with the biases, and for the backward pass.
 template <class T>
 Buffer<T> packed_forward(const BatchVectorizedKernels<T>& kernels,
-                         const RecurrentWeights<T>& weights, BiasOf bias_of, const T* bias) {
+                         const RecurrentWeights<T>& weights, BiasOf bias_of,
+                         const MathType<T>* bias) {
   Buffer<T> panels(kernels.forward_elements(weights, bias_of));
   kernels.pack_forward(weights, bias_of, bias, panels.data());
   return panels;

@@ -33,9 +33,10 @@ InputWeights input_weights(MatmulMode matmuls, int64_t tokens, int64_t bytes) {
 
 // By step is best while all weights, which every step then reads, stay in the cache; by chunk for
 // large weights, or few rows a step; unpacked for few tokens.
-MatmulMode matmul_mode(const LayerSizes& sizes, int64_t bytes, const ThreadPlan& threads) {
+MatmulMode matmul_mode(const LayerSizes& sizes, int64_t bytes, const ThreadPlan& threads,
+                       bool can_be_unpacked) {
   constexpr int64_t kFewRows = 8;
-  if (sizes.tokens <= tokens_not_worth_packing(sizes.batch, bytes)) {
+  if (can_be_unpacked && sizes.tokens <= tokens_not_worth_packing(sizes.batch, bytes)) {
     return MatmulMode::kUnpacked;
   }
   // Kernels make the gradient of x only if they have all units.
@@ -63,7 +64,8 @@ CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, Projection projecti
   const bool projected = projection == Projection::kPresent;
   const int64_t block_rows = kernels.cells[0].batch_vectorized.block_rows;
   const int64_t bytes = (sizes.input_weights() + sizes.recurrent_weights()) * int64_t{sizeof(T)};
-  if (!projected && extras == Extras::kNone && sizes.hidden_feeds == HiddenFeeds::kAll &&
+  if (block_rows > 0 && !projected && extras == Extras::kNone &&
+      sizes.hidden_feeds == HiddenFeeds::kAll &&
       suits_batch_vectorized(sizes, lengths, bytes, block_rows)) {
     ThreadPlan threads({.tokens = sizes.tokens,
                         .batch = sizes.batch,
@@ -86,12 +88,15 @@ CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, Projection projecti
                       .row_tile = kernels.row_tile,
                       .unit_tile = kernels.unit_tile,
                       .sharing = projected ? UnitSharing::kNever : UnitSharing::kAllowed});
-  const MatmulMode matmuls = matmul_mode(sizes, bytes, threads);
-  return {std::move(threads), matmuls, input_weights(matmuls, sizes.tokens, bytes), projection,
-          Layout::kUnits};
+  const bool can_be_unpacked = kernels.add_unpacked != nullptr;
+  const MatmulMode matmuls = matmul_mode(sizes, bytes, threads, can_be_unpacked);
+  const InputWeights of_x =
+      can_be_unpacked ? input_weights(matmuls, sizes.tokens, bytes) : InputWeights::kPacked;
+  return {std::move(threads), matmuls, of_x, projection, Layout::kUnits};
 }
 template CallPlan plan_call<float>(const LayerSizes&, Lengths, Projection, Extras);
 template CallPlan plan_call<double>(const LayerSizes&, Lengths, Projection, Extras);
+template CallPlan plan_call<BFloat16>(const LayerSizes&, Lengths, Projection, Extras);
 
 int64_t forward_chunk_tokens(const CallPlan& plan, const LayerSizes& sizes, bool converts_x) {
   constexpr int64_t kElements = 1 << 18, kLeastTokens = 256;

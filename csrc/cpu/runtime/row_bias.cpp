@@ -32,7 +32,7 @@ void add_row_bias(const Steps& steps, const Chunk& chunk, int64_t columns, const
 
 template <class T>
 void add_row_bias_gradient(const Steps& steps, const Chunk& chunk, int64_t columns,
-                           const T* grad_gates, T* grad_row_bias) {
+                           const T* grad_gates, MathType<T>* grad_row_bias) {
   for_elements(steps, chunk, columns,
                [&](int64_t token, int64_t row) { grad_row_bias[row] += grad_gates[token]; });
 }
@@ -41,5 +41,6 @@ template void add_row_bias(const Steps&, const Chunk&, int64_t, const float*, fl
 template void add_row_bias(const Steps&, const Chunk&, int64_t, const double*, double*);
 template void add_row_bias_gradient(const Steps&, const Chunk&, int64_t, const float*, float*);
 template void add_row_bias_gradient(const Steps&, const Chunk&, int64_t, const double*, double*);
+template void add_row_bias_gradient(const Steps&, const Chunk&, int64_t, const BFloat16*, float*);
 
 }  // namespace rotcell::cpu

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cells/steps.h"
+#include "cpu/bfloat16.h"
 
 namespace rotcell::cpu {
 
@@ -13,6 +14,6 @@ void add_row_bias(const Steps& steps, const Chunk& chunk, int64_t columns, const
 // The backward pass: grad_row_bias [B, columns] += grad_gates [chunk.tokens, columns].
 template <class T>
 void add_row_bias_gradient(const Steps& steps, const Chunk& chunk, int64_t columns,
-                           const T* grad_gates, T* grad_row_bias);
+                           const T* grad_gates, MathType<T>* grad_row_bias);
 
 }  // namespace rotcell::cpu

@@ -22,7 +22,7 @@ ForwardHooks<T>::ForwardHooks(const Layer<T>& layer) : masks_(layer.hooks) {
   if (!what.any()) return;
   const LayerSizes& sizes = layer.sizes;
   h_ = Buffer<T>(sizes.batch * sizes.outputs);
-  if (kCells[layer.cell].has_cell_state) c_ = Buffer<T>(sizes.batch * sizes.hidden);
+  if (kCells[layer.cell].has_cell_state) c_ = Buffer<MathType<T>>(sizes.batch * sizes.hidden);
   if (what.recurrent_dropout) masked_h_ = Buffer<T>(sizes.batch * sizes.outputs);
 }
 
@@ -42,12 +42,12 @@ BackwardHooks<T>::BackwardHooks(const Layer<T>& layer, int64_t chunk_tokens) : m
   const LayerSizes& sizes = layer.sizes;
   h_ = Buffer<T>(sizes.batch * sizes.outputs);
   masked_h_ = Buffer<T>(chunk_tokens * sizes.outputs);
-  grad_masked_h_ = Buffer<T>(sizes.batch * sizes.outputs);
-  if (what.zoneout_h) grad_h_past_ = Buffer<T>(sizes.batch * sizes.hidden);
+  grad_masked_h_ = Buffer<MathType<T>>(sizes.batch * sizes.outputs);
+  if (what.zoneout_h) grad_h_past_ = Buffer<MathType<T>>(sizes.batch * sizes.hidden);
   if (!kCells[layer.cell].has_cell_state) return;
   c_ = Buffer<T>(sizes.batch * sizes.hidden);
   if (what.zoneout_c) {
-    grad_c_past_ = Buffer<T>(sizes.batch * sizes.hidden);
+    grad_c_past_ = Buffer<MathType<T>>(sizes.batch * sizes.hidden);
     c_unmixed_ = Buffer<T>(sizes.batch * sizes.hidden);
   }
 }
@@ -56,7 +56,7 @@ template <class T>
 HookPointers<T> BackwardHooks<T>::pointers() const {
   HookPointers<T> pointers = with_masks(masks_);
   pointers.h = h_.data();
-  pointers.c = c_.data();
+  pointers.stored_c = c_.data();
   pointers.masked_h = masked_h_.data();
   pointers.grad_masked_h = grad_masked_h_.data();
   pointers.grad_h_past = grad_h_past_.data();
@@ -67,7 +67,9 @@ HookPointers<T> BackwardHooks<T>::pointers() const {
 
 template class ForwardHooks<float>;
 template class ForwardHooks<double>;
+template class ForwardHooks<BFloat16>;
 template class BackwardHooks<float>;
 template class BackwardHooks<double>;
+template class BackwardHooks<BFloat16>;
 
 }  // namespace rotcell::cpu

@@ -17,7 +17,8 @@ class ForwardHooks {
 
  private:
   HookMasks<T> masks_;
-  Buffer<T> h_, c_, masked_h_;
+  Buffer<T> h_, masked_h_;
+  Buffer<MathType<T>> c_;
 };
 
 template <class T>
@@ -32,7 +33,8 @@ class BackwardHooks {
 
  private:
   HookMasks<T> masks_;
-  Buffer<T> h_, c_, masked_h_, grad_masked_h_, grad_h_past_, grad_c_past_, c_unmixed_;
+  Buffer<T> h_, c_, masked_h_, c_unmixed_;
+  Buffer<MathType<T>> grad_masked_h_, grad_h_past_, grad_c_past_;
 };
 
 }  // namespace rotcell::cpu

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
+
+#include "cpu/bfloat16.h"
 
 namespace rotcell::cpu {
 
@@ -16,6 +19,7 @@ struct StoredRows {
 // The dtype T in memory.
 template <class T>
 constexpr Storage storage_of() {
+  if (std::is_same_v<T, BFloat16>) return Storage::kBFloat16;
   return sizeof(T) == 8 ? Storage::kFloat64 : Storage::kFloat32;
 }
 

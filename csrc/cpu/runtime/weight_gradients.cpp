@@ -42,9 +42,9 @@ WeightGradients<T>::WeightGradients(const LayerBackward<T>& layer, int64_t chunk
     columns_.push_back(columns);
   }
   if (sizes_.tokens > 0) return;
-  std::fill_n(layer.grad_w_ih, sizes_.input_weights(), T{0});
-  std::fill_n(layer.grad_w_hh, sizes_.recurrent_weights(), T{0});
-  std::fill_n(layer.grad_bias, sizes_.gate_rows, T{0});
+  std::fill_n(layer.grad_w_ih, sizes_.input_weights(), MathType<T>{0});
+  std::fill_n(layer.grad_w_hh, sizes_.recurrent_weights(), MathType<T>{0});
+  std::fill_n(layer.grad_bias, sizes_.gate_rows, MathType<T>{0});
 }
 
 template <class T>
@@ -144,27 +144,27 @@ template <class T>
 PartialWeightGradients<T>::PartialWeightGradients(const LayerSizes& sizes, int64_t width,
                                                   int64_t slots)
     : rows_(sizes.gate_rows), width_(width), slots_(slots), partial_(slots * rows_ * width) {
-  std::fill_n(partial_.data(), slots_ * rows_ * width_, T{0});
+  std::fill_n(partial_.data(), slots_ * rows_ * width_, MathType<T>{0});
 }
 
 template <class T>
 void PartialWeightGradients<T>::sum_into(const LayerBackward<T>& layer) const {
   const int64_t inputs = layer.sizes.inputs, outputs = layer.sizes.outputs;
   const int64_t width = width_, all = rows_ * width;
-  T* sums = data();
+  MathType<T>* sums = data();
   for_slices(all * slots_, [&](Slice slice) {
     const int64_t begin = slice.begin(rows_), end = slice.end(rows_);
     for (int64_t slot = 1; slot < slots_; ++slot) {
       for (int64_t i = begin * width; i < end * width; ++i) sums[i] += sums[slot * all + i];
     }
     for (int64_t row = begin; row < end; ++row) {
-      const T* from = sums + row * width;
+      const MathType<T>* from = sums + row * width;
       if (row < layer.sizes.input_rows) {
         std::copy_n(from, inputs, layer.grad_w_ih + row * inputs);
       }
       for (const auto& [column, row_hh, count] : layer.sizes.recurrent) {
         if (row < column || row >= column + count) continue;
-        T* w_hh = layer.grad_w_hh + (row_hh + row - column) * outputs;
+        MathType<T>* w_hh = layer.grad_w_hh + (row_hh + row - column) * outputs;
         std::copy_n(from + inputs, outputs, w_hh);
       }
       layer.grad_bias[row] = from[inputs + outputs];
@@ -174,13 +174,13 @@ void PartialWeightGradients<T>::sum_into(const LayerBackward<T>& layer) const {
 
 template <class T>
 void projection_gradient(const LayerSizes& sizes, const T* grad_projected, const T* unprojected,
-                         T* grad_w_hr) {
+                         MathType<T>* grad_w_hr) {
   const Kernels<T>& kernels = cpu::kernels<T>();
   const int64_t P = sizes.outputs, H = sizes.hidden;
-  if (sizes.tokens == 0) std::fill_n(grad_w_hr, P * H, T{0});
+  if (sizes.tokens == 0) std::fill_n(grad_w_hr, P * H, MathType<T>{0});
   const int64_t pieces = (sizes.tokens + kMostPieceTokens - 1) / kMostPieceTokens;
   const Buffer<T> factors(kernels.factor_elements(std::min(sizes.tokens, kMostPieceTokens), H));
-  const Buffer<T> unused_bias(P);
+  const Buffer<MathType<T>> unused_bias(P);
   for (int64_t i = 0; i < pieces; ++i) {
     const Slice piece{i, pieces};
     const int64_t first = piece.begin(sizes.tokens), tokens = piece.end(sizes.tokens) - first;
@@ -206,9 +206,12 @@ void projection_gradient(const LayerSizes& sizes, const T* grad_projected, const
 
 template class PartialWeightGradients<float>;
 template class PartialWeightGradients<double>;
+template class PartialWeightGradients<BFloat16>;
 template class WeightGradients<float>;
 template class WeightGradients<double>;
+template class WeightGradients<BFloat16>;
 template void projection_gradient(const LayerSizes&, const float*, const float*, float*);
 template void projection_gradient(const LayerSizes&, const double*, const double*, double*);
+template void projection_gradient(const LayerSizes&, const BFloat16*, const BFloat16*, float*);
 
 }  // namespace rotcell::cpu

@@ -61,19 +61,19 @@ class PartialWeightGradients {
   // `width` columns, as the kernels want.
   PartialWeightGradients(const LayerSizes& sizes, int64_t width, int64_t slots);
 
-  T* data() const { return partial_.data(); }
+  MathType<T>* data() const { return partial_.data(); }
 
   // Once all threads are done.
   void sum_into(const LayerBackward<T>& layer) const;
 
  private:
   int64_t rows_, width_, slots_;
-  Buffer<T> partial_;  // [slots, G, width]
+  Buffer<MathType<T>> partial_;  // [slots, G, width]
 };
 
 // grad_w_hr [P, H] = grad_projected^T [P, N] x unprojected [N, H].
 template <class T>
 void projection_gradient(const LayerSizes& sizes, const T* grad_projected, const T* unprojected,
-                         T* grad_w_hr);
+                         MathType<T>* grad_w_hr);
 
 }  // namespace rotcell::cpu

@@ -14,6 +14,7 @@
 #endif
 
 #include "cells/pair.h"
+#include "cpu/bfloat16.h"
 
 namespace rotcell::cpu::ROTCELL_ISA {
 
@@ -31,8 +32,9 @@ constexpr int kVectorBytes = 16;
 constexpr int kVectorRegisters = 16;
 #endif
 
+// Those of the math with a type.
 template <class T>
-constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
+constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(MathType<T>));
 
 template <class T>
 struct VectorTypes;
@@ -47,9 +49,9 @@ struct VectorTypes<double> {
   typedef int64_t Bits __attribute__((vector_size(kVectorBytes)));
 };
 template <class T>
-using Vec = typename VectorTypes<T>::Value;
+using Vec = typename VectorTypes<MathType<T>>::Value;
 template <class T>
-using Bits = typename VectorTypes<T>::Bits;
+using Bits = typename VectorTypes<MathType<T>>::Bits;
 
 template <class T>
 ROTCELL_INLINE Vec<T> broadcast(T x) {
@@ -120,6 +122,41 @@ ROTCELL_INLINE void store_first(T* p, Vec<T> v, int64_t n) {
   }
 #else
   std::memcpy(p, &v, n * sizeof(T));
+#endif
+}
+
+// The first n elements of a storage type, each in the low half of a lane.
+ROTCELL_INLINE Bits<float> load_low_halves(const BFloat16* p, int64_t n) {
+#if defined(__AVX512F__)
+  const __m256i halves =
+      n >= kLanes<float> ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))
+      : n <= 0           ? _mm256_setzero_si256()
+                         : _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << n) - 1), p);
+  return reinterpret_cast<Bits<float>>(_mm512_cvtepu16_epi32(halves));
+#else
+  Bits<float> lanes{};
+  for (int i = 0; i < kLanes<float> && i < n; ++i) lanes[i] = p[i].bits;
+  return lanes;
+#endif
+}
+
+// Both ways between a storage type and vectors of its math.
+ROTCELL_INLINE Vec<float> load_first(const BFloat16* p, int64_t n) {
+  return reinterpret_cast<Vec<float>>(load_low_halves(p, n) << 16);
+}
+ROTCELL_INLINE Vec<float> load(const BFloat16* p) { return load_first(p, kLanes<float>); }
+ROTCELL_INLINE void store_first(BFloat16* p, Vec<float> v, int64_t n) {
+#if defined(__AVX512BF16__)
+  const __m256bh rounded = _mm512_cvtneps_pbh(v);
+  __m256i halves;
+  std::memcpy(&halves, &rounded, sizeof halves);
+  if (n >= kLanes<float>) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), halves);
+  } else if (n > 0) {
+    _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1u << n) - 1), halves);
+  }
+#else
+  for (int i = 0; i < kLanes<float> && i < n; ++i) p[i] = v[i];
 #endif
 }
 
@@ -214,14 +251,14 @@ ROTCELL_INLINE Pair<Vec<T>> join_pairs(const Pair<Vec<T>>& p, std::integer_seque
 template <class T>
 ROTCELL_INLINE Pair<Vec<T>> load_pairs(const T* p, int64_t n) {
   constexpr int L = kLanes<T>;
-  return split_pairs<T>(load_first(p, n), load_first(p + L, n - L),
-                        std::make_integer_sequence<int, L>{});
+  return split_pairs<MathType<T>>(load_first(p, n), load_first(p + L, n - L),
+                                  std::make_integer_sequence<int, L>{});
 }
 
 template <class T>
 ROTCELL_INLINE void store_pairs(T* p, const Pair<Vec<T>>& pairs, int64_t n) {
   constexpr int L = kLanes<T>;
-  const Pair<Vec<T>> units = join_pairs<T>(pairs, std::make_integer_sequence<int, L>{});
+  const Pair<Vec<T>> units = join_pairs<MathType<T>>(pairs, std::make_integer_sequence<int, L>{});
   store_first(p, units.a, n);
   store_first(p + L, units.b, n - L);
 }
