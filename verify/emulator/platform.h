@@ -1,4 +1,4 @@
-// cuda/platform.h for the emulator.
+// cuda/platform/platform.h for the emulator.
 #pragma once
 
 #include "cuda/platform/grid.h"
