@@ -227,23 +227,24 @@ class CpuCell {
   }
 
   Forward<T> forward_arguments(Keep keep) const {
-    return {.call = {.steps = sequence_.steps,
-                     .inputs = I,
-                     .hidden = H,
-                     .outputs = P,
-                     .matmuls = shape_.matmuls,
-                     .keep = keep,
-                     .projection = projected_ ? Projection::kPresent : Projection::kNone,
-                     .activations = shape_.activations,
-                     .bias_of = shape_.bias_of},
-            .chunk = {},
-            .weights = forward_weights_.data(),
-            .w_hh = w_hh_.data(),
-            .projection = projection_.data(),
-            .x = x_.data(),
-            .bias = bias_.data(),
-            .h0 = h0_.data(),
-            .c0 = c0_.data()};
+    Forward<T> p{};
+    p.call = {.steps = sequence_.steps,
+              .inputs = I,
+              .hidden = H,
+              .outputs = P,
+              .matmuls = shape_.matmuls,
+              .keep = keep,
+              .projection = projected_ ? Projection::kPresent : Projection::kNone,
+              .activations = shape_.activations,
+              .bias_of = shape_.bias_of};
+    p.weights = forward_weights_.data();
+    p.w_hh = w_hh_.data();
+    p.projection = projection_.data();
+    p.x = x_.data();
+    p.bias = bias_.data();
+    p.h0 = h0_.data();
+    p.c0 = c0_.data();
+    return p;
   }
 
   // gates_of(chunk): what the chunk's tokens get from the input, or room for it.
