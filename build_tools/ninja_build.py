@@ -214,7 +214,7 @@ WITHOUT_LIBRARIES = {
 
 
 def compile_libraries(module):
-    """Compile the libraries into the folder of `module`, _C; what _build.json says of them."""
+    """Compile the libraries into the folder of `module`, _C; returns the record for _build.json."""
     if installed_torch() is None:
         raise SystemExit("rotcell is built against an installed torch, and none was found.")
     import torch

@@ -76,7 +76,7 @@ def knows_avx512_bf16():
 
 
 def cpu_definitions():
-    """What the CPU library is told about the kernels that it is built with."""
+    """Definitions for the CPU library: the kernels that it is built with."""
     has = {"X86": X86, "AVX512_BF16": knows_avx512_bf16()}
     return [f"-DROTCELL_{name}=1" for name, is_so in has.items() if is_so]
 

@@ -247,21 +247,21 @@ def test_every_option_goes_with_it(kind: Kind, k: int, angles_from: str) -> None
 def test_context_single_step_compile_and_vmap(kind: Kind, k: int) -> None:
     layer = kind.layer(4, 10, rotation_size=k, dtype=torch.float64)
     x, context = torch.randn(6, 3, 3).double(), torch.randn(3, 1).double()
-    beside = torch.cat([x, context.expand(6, 3, 1)], dim=-1)
-    expected, last = layer(beside)
+    joined = torch.cat([x, context.expand(6, 3, 1)], dim=-1)
+    expected, last = layer(joined)
     assert_near(layer(x, context=context)[0], expected)
     cell = kind.cell(4, 10, rotation_size=k, dtype=torch.float64)
     cell.load_state_dict({n.removesuffix("_l0"): v for n, v in layer.state_dict().items()})
     state: Any = None
-    for x_t in beside:
+    for x_t in joined:
         state = cell(x_t, state)
     assert_all_near(kind.as_states(state), [s[0] for s in kind.as_states(last)])
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    assert_near(compiled(beside)[0], expected)
-    each = torch.func.vmap(lambda one: layer(one)[0], in_dims=1, out_dims=1)(beside)
+    assert_near(compiled(joined)[0], expected)
+    each = torch.func.vmap(lambda one: layer(one)[0], in_dims=1, out_dims=1)(joined)
     assert_near(each, expected)
     twin = copy.deepcopy(layer)
-    assert torch.equal(twin(beside)[0], expected)
+    assert torch.equal(twin(joined)[0], expected)
     assert twin._cell is layer._cell
 
 

@@ -127,7 +127,7 @@ def accuracy(model: QuestionAnswerer, examples: Examples) -> float:
 
 
 def ablations(model: QuestionAnswerer, train: Examples, test: Examples) -> dict[str, float]:
-    """Test accuracy with the angles of both layers changed as said; means are those of training."""
+    """Test accuracy with the angles of both layers replaced; means are those of training."""
     rules = {rnn: _rules(Habits.of(model, train, rnn), words_of(test, rnn)) for rnn in RNNS}
     found = {"as trained": accuracy(model, test)}
     for name in rules[RNNS[0]]:

@@ -59,7 +59,7 @@ _get_precision = getattr(torch._C, "_get_fp32_precision_getter", None)
 
 
 def rnn_precision() -> str:
-    """What ``torch.backends.mkldnn.rnn.fp32_precision`` says of float32 layers on a CPU."""
+    """The value of ``torch.backends.mkldnn.rnn.fp32_precision``, for float32 layers on a CPU."""
     if _get_precision is not None:
         return str(_get_precision("mkldnn", "rnn"))
     rnn = getattr(torch.backends.mkldnn, "rnn", None)
