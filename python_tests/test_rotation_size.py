@@ -287,6 +287,11 @@ def test_layer_norm_does_not_go_with_it() -> None:
             module(3, 8, rotation_size=4, layer_norm=True)
 
 
+def test_sizes_without_kernels_have_no_trace() -> None:
+    with pytest.raises(RuntimeError, match="the cell is 'rot_lstm_5'"):
+        rotcell.trace(rotcell.RotLSTM(3, 8, rotation_size=5), torch.randn(5, 2, 3))
+
+
 def test_sizes_without_kernels_say_so_once() -> None:
     layer = rotcell.RotLSTM(3, 12, rotation_size=11)
     with pytest.warns(UserWarning, match="no kernels for the cell 'rot_lstm_11'"):

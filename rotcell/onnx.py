@@ -123,7 +123,8 @@ class _Translation:
         Where h has its own part of a gate, or feeds fewer gates, its bias is added in the step.
         """
         b_ih, b_hh = self._given["b_ih"], self._given["b_hh"]
-        bias = b_ih if b_ih is None or self._bias_in_step else self._op.Add(b_ih, b_hh)
+        is_alone = b_ih is None or b_hh is None or self._bias_in_step
+        bias = b_ih if is_alone else self._op.Add(b_ih, b_hh)
         return self._op.Gemm(self._given["x"], self._given["w_ih"], bias, transB=1)
 
     def _by_step(self, tokens: Any, width: int) -> Any:

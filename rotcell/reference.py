@@ -25,6 +25,7 @@ __all__ = [
     "CELLS",
     "FIXED_ACTIVATIONS",
     "GATE_FUNCTIONS",
+    "LINEAR_ROT_LSTM",
     "Cell",
     "Gates",
     "Recurrence",
@@ -179,6 +180,7 @@ class Weights(NamedTuple):
     w_ih: torch.Tensor  # [R, I]
     #: [R, P]; P, the size of the output, is H without a projection. Without the rows of the angles,
     #: which come last, x alone makes these; so for b_hh.
+    #: Without any rows, x alone makes all gates.
     w_hh: torch.Tensor
     b_ih: torch.Tensor | None = None  # [R]
     b_hh: torch.Tensor | None = None  # [R]
@@ -390,7 +392,8 @@ class Cell:
         states: names of its states; the first is the output.
         can_project: whether the output may be projected to a smaller size.
         rotates: whether there are angles.
-        has_kernels: whether there are compiled ops; other cells always run on the reference.
+        reads_h: whether h feeds gates; otherwise w_hh has no rows, and there is no b_hh.
+        op_name: the name of its compiled ops, if there are any.
         weights_type: what its weights come in, one tuple per layer and direction.
 
     >>> cell = CELLS["rot_lstm"]
@@ -403,11 +406,16 @@ class Cell:
     weights_type: type[Any] = Weights
 
     def __init__(
-        self, name: str, recurrence: Recurrence, rotation: Rotation, has_kernels: bool = True
+        self,
+        name: str,
+        recurrence: Recurrence,
+        rotation: Rotation,
+        reads_h: bool = True,
     ) -> None:
         self.name = name
+        self.reads_h = reads_h
+        self.op_name = name
         self.family = name.removesuffix(f"_{rotation.size}")
-        self.has_kernels = has_kernels
         self.recurrence = recurrence
         self.rotation = rotation
         self.gates = (*recurrence.gates, *rotation.gates)
@@ -443,6 +451,8 @@ class Cell:
         >>> CELLS["rot_lstm"].recurrent_rows(5), CELLS["rot_lstm"].recurrent_rows(5, "input")
         (22, 20)
         """
+        if not self.reads_h:
+            return 0
         rows = self.rows(hidden_size)
         return rows - (self.rotation.angles(hidden_size) if angles_from == "input" else 0)
 
@@ -604,6 +614,10 @@ CELLS = {
 }
 
 
+#: All gates of an LSTM with a rotated cell state from x alone: it is linear in c.
+LINEAR_ROT_LSTM = Cell("linear_rot_lstm", LSTM, PAIRS, reads_h=False)
+
+
 @functools.cache
 def with_rotation_size(cell: Cell, size: int) -> Cell:
     """The cell with the same recurrence that rotates groups of `size` units instead of pairs.
@@ -616,4 +630,4 @@ def with_rotation_size(cell: Cell, size: int) -> Cell:
     name = f"{cell.name}_{size}"
     if name in CELLS:
         return CELLS[name]
-    return Cell(name, cell.recurrence, group_rotation(size), has_kernels=False)
+    return Cell(name, cell.recurrence, group_rotation(size), cell.reads_h)

@@ -73,7 +73,7 @@ class ReferenceCell(Cell):
         capacity: int = 0,
     ) -> None:
         recurrence = Recurrence(dict(gates), {}, states, can_project, step=_no_step)
-        super().__init__(name, recurrence, rotation, has_kernels=False)
+        super().__init__(name, recurrence, rotation)
         self.weights_type = weights_type
         self._equations = equations
         self._gate_values = gate_values

@@ -44,6 +44,9 @@ CELLS: Final = {
         )
         for size in (3, 4, 8)
     },
+    "linearrotlstm": Cell(
+        "LinearRotLSTM", rotcell.LinearRotLSTM, {"forget_bias": 1.0}, rotating=True, plain="lstm"
+    ),
     "gru": Cell("GRU", _GRU, {}),
     "classicgru": Cell("ClassicGRU", ClassicGRU, {}),
     "rotgru": Cell("RotGRU", RotGRU, {}, rotating=True, plain="classicgru"),

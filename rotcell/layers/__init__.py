@@ -11,7 +11,7 @@ from .base import CellModule
 from .cells import ClassicGRUCell, GRUCell, LSTMCell, RotGRUCell, RotLSTMCell
 from .gru import GRU, ClassicGRU, RotGRU
 from .layer import DirectionCall, Layer
-from .lstm import LSTM, RotLSTM
+from .lstm import LSTM, LinearRotLSTM, RotLSTM
 from .orthogonal import EURNN, GORU
 from .rum import RUM
 
@@ -28,6 +28,7 @@ __all__ = [
     "GRUCell",
     "LSTMCell",
     "Layer",
+    "LinearRotLSTM",
     "RotGRU",
     "RotGRUCell",
     "RotLSTM",

@@ -340,7 +340,7 @@ class Layer(CellModule, nn.RNNBase):
         context: Tensor | None,  # [B, width]: the last features of the input, at every step
     ) -> tuple[Tensor, tuple[Tensor, ...], Tensor | None]:
         """The output, the last states, and the last layer's cell states [N, D * H] if asked for."""
-        weights = [self._cell.weights_type(*self._read(names)) for names in self._weight_names]
+        weights = self._weights()
         self._check_input(x, weights, context)
         states = self._initial_states(hx, x, batch)
         has_hooks = self._has_state_hooks(reset_mask)
@@ -378,6 +378,10 @@ class Layer(CellModule, nn.RNNBase):
         if len(last_states) > 1:
             last = tuple(torch.cat(parts) for parts in zip(*last_states, strict=True))
         return x, last, torch.cat(cells, dim=-1) if cells else None
+
+    def _weights(self) -> list[Any]:
+        """The weights of each layer and direction."""
+        return [self._cell.weights_type(*self._read(names)) for names in self._weight_names]
 
     def _initial_states(
         self, hx: tuple[Tensor, ...] | None, x: Tensor, batch: int

@@ -1,15 +1,15 @@
-"""RotLSTM and LSTM: layers used like nn.LSTM."""
+"""RotLSTM, LSTM and LinearRotLSTM: layers used like nn.LSTM."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, overload
+from typing import Any, ClassVar, Literal, overload
 
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from rotcell.reference import CELLS, Cell
+from rotcell.reference import CELLS, LINEAR_ROT_LSTM, Cell
 from rotcell.reference_only import layer_norm_lstm
 
 from . import convert
@@ -17,15 +17,15 @@ from .base import type_name
 from .convert import AnyRotLSTM
 from .documentation import documented
 from .layer import Layer
-from .parameters import LAYER_NORM, RECURRENT
+from .parameters import INPUT_ONLY, LAYER_NORM, RECURRENT, Parameter
 
-__all__ = ["LSTM", "RotLSTM"]
+__all__ = ["LSTM", "LinearRotLSTM", "RotLSTM"]
 
 
 class _LSTMLayer(Layer):
     """A layer with two states: the output h and the cell state c."""
 
-    _parameter_table = (*RECURRENT, *LAYER_NORM)
+    _parameter_table: ClassVar[tuple[Parameter, ...]] = (*RECURRENT, *LAYER_NORM)
 
     def _chosen_cell(self) -> Cell:
         if not self.layer_norm:
@@ -308,3 +308,68 @@ class LSTM(_LSTMLayer):
             zoneout=zoneout,
             layer_norm=layer_norm,
         )  # fmt: skip
+
+
+@documented(per_layer=True)
+class LinearRotLSTM(_LSTMLayer):
+    """`RotLSTM` with gates and angles from the input alone: its recurrence is linear in c.
+
+        i[t], f[t], o[t] = sigmoid(W x[t] + b), g[t] = tanh(W_g x[t] + b_g)
+        u[t] = 2 pi sigmoid(W_rot x[t] + b_rot)
+        d[t] = f[t] * c[t-1] + i[t] * g[t]
+        c[t] = U(u[t]) d[t]
+        h[t] = o[t] * tanh(c[t])
+
+    There is no recurrent matmul: one large matmul makes the gates of all steps, and the steps
+    themselves are elementwise. Used like `torch.nn.LSTM`, with the same inputs and outputs;
+    `forward` describes them. No gate reads h, so h_0 matters only with zoneout, and there is no
+    recurrent dropout. LinearRotLSTM has no kernels yet: it runs on the reference code, on any
+    device.
+
+    Example:
+        >>> import torch
+        >>> layer = LinearRotLSTM(10, 20)
+        >>> output, (h_n, c_n) = layer(torch.randn(5, 3, 10))
+        >>> output.shape, [name for name, _ in layer.named_parameters()]
+        (torch.Size([5, 3, 20]), ['weight_ih_l0', 'bias_ih_l0'])
+    """
+
+    _cell = LINEAR_ROT_LSTM
+    _parameter_table = INPUT_ONLY
+    _without_angles = "they are those of a layer without rotation"
+    _argument_texts: ClassVar[dict[str, str]] = {"bias": "whether there is `bias_ih`."}
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        gate_activation: str = "sigmoid",
+        angle_activation: str = "sigmoid",
+        rotation_size: int = 2,
+        rotation_bias: float | str = 0.0,
+        forget_bias: float = 0.0,
+        zoneout: float | tuple[float, float] = 0.0,
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            proj_size, device, dtype,
+            gate_activation=gate_activation,
+            angle_activation=angle_activation,
+            rotation_size=rotation_size,
+            rotation_bias=rotation_bias,
+            forget_bias=forget_bias,
+            zoneout=zoneout,
+        )  # fmt: skip
+
+    def _weights(self) -> list[Any]:
+        # The ops take a w_hh without rows.
+        return [w._replace(w_hh=w.w_ih.new_empty(0, self._output_size)) for w in super()._weights()]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EURNN",
     "GORU",
+    "INPUT_ONLY",
     "LAYER_NORM",
     "RECURRENT",
     "RUM",
@@ -51,6 +52,9 @@ RECURRENT = (
     Parameter("bias_hh", "b_hh", ("S",), option="bias"),
     Parameter("weight_hr", "w_hr", ("P", "H"), option="proj_size"),
 )
+
+#: The same without what multiplies h.
+INPUT_ONLY = tuple(p for p in RECURRENT if p.name not in ("weight_hh", "bias_hh"))
 
 #: The additional parameters of an LSTM with layer norm.
 LAYER_NORM = (

@@ -76,7 +76,10 @@ def needs_reference(
     if device_type != "cpu" and not has_kernels(device):
         _warn_of_missing_kernels(device)
         return True
-    if device_type in _CHECKED_DEVICES and not has_cell(cell.name):
+    if device_type in _CHECKED_DEVICES and not has_cell(cell.op_name):
+        _warn_of_missing_kernels(device, cell.name)
+        return True
+    if device_type in _CHECKED_DEVICES and not cell.reads_h:
         _warn_of_missing_kernels(device, cell.name)
         return True
     if device_type in _CHECKED_DEVICES and _angles_are_from_input(cell, tensors):
@@ -92,7 +95,7 @@ def needs_reference(
     if device_type not in _CHECKED_DEVICES:
         return False
     projects = cell.can_project and tensors[-1] is not None
-    return not kernels_work(cell.name, device, tensors[0].dtype, projects, has_hooks)
+    return not kernels_work(cell.op_name, device, tensors[0].dtype, projects, has_hooks)
 
 
 #: Types of devices whose kernels are checked before their first use.

@@ -22,7 +22,7 @@ __all__ = ["append_to_every_token", "sequence_with_row_bias", "takes_row_bias"]
 
 def takes_row_bias(cell: Cell, x: Tensor) -> bool:
     """Whether `sequence_with_row_bias` can run here and now."""
-    if cell.name not in CELL_OPS or x.device.type != "cpu":
+    if cell.op_name not in CELL_OPS or x.device.type != "cpu":
         return False
     if torch.compiler.is_compiling() or is_tracing():
         return False
@@ -55,12 +55,12 @@ def sequence_with_row_bias(
 
     The weights have no biases. Only where `takes_row_bias`.
     """
-    ops = CELL_OPS[cell.name]
+    ops = CELL_OPS[cell.op_name]
     tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
     options = reverse, ACTIVATION_NUMBERS[gate_activation], ACTIVATION_NUMBERS[angle_activation]
     if torch.is_grad_enabled() and (row_bias.requires_grad or any_requires_grad(tensors)):
         return _differentiable(
-            ROW_BIAS_PASSES[cell.name], batch_first, row_bias, *tensors, batch_sizes, *options
+            ROW_BIAS_PASSES[cell.op_name], batch_first, row_bias, *tensors, batch_sizes, *options
         )
     with below_autograd():
         forward = ops.row_bias.forward.call

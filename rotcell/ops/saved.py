@@ -44,7 +44,7 @@ def sequence_with_saved(
             *CellArguments(cell).split(given), batch_sizes, reverse, gate_activation,
             angle_activation, hooks,
         )  # fmt: skip
-    ops = CELL_OPS.get(cell.name)
+    ops = CELL_OPS.get(cell.op_name)
     if ops is None:
         return None
     tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
@@ -68,7 +68,7 @@ def kernel_with_saved(
     hooks: StateHooks = NO_HOOKS,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """As `sequence_with_saved`, always by the kernel."""
-    ops = CELL_OPS[cell.name]
+    ops = CELL_OPS[cell.op_name]
     tensors = (x, *states, *weights[: ops.num_weights])
     options = reverse, ACTIVATION_NUMBERS[gate_activation], ACTIVATION_NUMBERS[angle_activation]
     extension = ops.extension(hooks, False)
@@ -97,7 +97,7 @@ def gradients_from_saved(
 
     `out` and `saved` are what `sequence_with_saved` returned.
     """
-    ops = CELL_OPS[cell.name]
+    ops = CELL_OPS[cell.op_name]
     tensors = (x, *states, *weights[: ops.num_weights])
     options = reverse, ACTIVATION_NUMBERS[gate_activation], ACTIVATION_NUMBERS[angle_activation]
     needed = [t is not None for t in tensors]

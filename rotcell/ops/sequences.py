@@ -43,7 +43,7 @@ def sequence(
     With `batch_first` the output of such input is ``[B, T, P]``. No result is a view. Cell states
     are ``[N, H]``, in the dtype that the kernel saves them in.
     """
-    ops = CELL_OPS.get(cell.name)
+    ops = CELL_OPS.get(cell.op_name)
     if ops is None:
         return _without_kernels(
             cell, x, states, weights, batch_sizes, (reverse, gate_activation, angle_activation),
@@ -85,7 +85,7 @@ def sequence(
     # The ops are differentiable by themselves, but then each call takes the dispatcher on a detour
     # through Python. Below its autograd there is nothing but the kernel.
     if needs_gradient:
-        derivative = DERIVATIVES[cell.name][bool(extension)]
+        derivative = DERIVATIVES[cell.op_name][bool(extension)]
         return differentiable_sequence(derivative, batch_first, extension, *arguments)
     with below_autograd():
         results = forward(*arguments, False, *extension)

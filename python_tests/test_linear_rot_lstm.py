@@ -1,0 +1,192 @@
+"""LinearRotLSTM: an LSTM with a rotated cell state whose gates come from the input alone."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from helpers import assert_all_near, assert_near, gradients, leaves
+from torch import Tensor, nn
+from torch.autograd import gradcheck, gradgradcheck
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+
+import rotcell
+from rotcell import LinearRotLSTM
+from rotcell.reference import rotate_groups
+
+pytestmark = pytest.mark.filterwarnings("ignore:rotcell has no kernels:UserWarning")
+
+TOLERANCES = {
+    torch.float64: 1e-12,
+    torch.float32: 3e-5,
+    torch.float16: 2e-2,
+    torch.bfloat16: 1e-1,
+}
+
+# Steps, batch, inputs, units: few tokens, one row, many rows, several chunks.
+SHAPES = {
+    "few_tokens": (2, 3, 4, 5),
+    "one_row": (30, 1, 8, 33),
+    "rows": (12, 9, 5, 11),
+    "many_rows": (20, 32, 10, 50),
+    "chunks": (70, 16, 6, 67),
+}
+
+
+def written_again(
+    x: Tensor, c: Tensor, w: Tensor, b: Tensor, lengths: list[int], k: int
+) -> list[Tensor]:
+    """Output [T, B, H], zero behind the end of a row, and last states."""
+    hidden, outputs, h = c.shape[-1], [], None
+    for t, x_t in enumerate(x):
+        i, f, g, o, u = (x_t @ w.T + b).split([*[hidden] * 4, len(w) - 4 * hidden], dim=1)
+        d = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        new_c = rotate_groups(d, 2 * math.pi * u.sigmoid(), k)
+        new_h = o.sigmoid() * new_c.tanh()
+        alive = torch.tensor([[t < length] for length in lengths])
+        c = torch.where(alive, new_c, c)
+        h = new_h if h is None else torch.where(alive, new_h, h)
+        outputs.append(torch.where(alive, new_h, 0))
+    assert h is not None
+    return [torch.stack(outputs), h, c]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("k", [2, 4])
+def test_it_follows_the_equations(
+    k: int, shape: tuple[int, int, int, int], dtype: torch.dtype, packed: bool
+) -> None:
+    steps, batch, inputs, hidden = shape
+    layer = LinearRotLSTM(inputs, hidden, rotation_size=k).to(dtype)
+    lengths = torch.linspace(steps, 1, batch).long() if packed else torch.full((batch,), steps)
+    given = [torch.randn(steps, batch, inputs).to(dtype), torch.randn(1, batch, hidden).to(dtype)]
+    x, c_0 = leaves(given)
+    h_0 = torch.randn(1, batch, hidden).to(dtype).requires_grad_()
+    taken: Any = pack_padded_sequence(x, lengths, enforce_sorted=False) if packed else x
+    out, (h_n, c_n) = layer(taken, (h_0, c_0))
+    if isinstance(out, PackedSequence):
+        out, _ = nn.utils.rnn.pad_packed_sequence(out)
+    x2, c2, w2, b2 = leaves([*given, layer.weight_ih_l0, layer.bias_ih_l0], torch.float64)
+    expected = written_again(x2, c2[0], w2, b2, lengths.tolist(), k)
+    expected[1:] = [s.unsqueeze(0) for s in expected[1:]]
+    of_results = [torch.randn_like(e) for e in expected]
+    found = [out, h_n, c_n]
+    inputs_of = [x, c_0, layer.weight_ih_l0, layer.bias_ih_l0]
+    assert_all_near(
+        [*found, *gradients(found, inputs_of, of_results)],
+        [*expected, *gradients(expected, [x2, c2, w2, b2], of_results)],
+        ["out", "h", "c", "x", "c0", "w_ih", "b_ih"],
+        TOLERANCES[dtype],
+        least_scale=0.05,
+    )
+    out, last = layer(taken, (h_0, c_0))
+    data = out.data if isinstance(out, PackedSequence) else out
+    (of_h,) = torch.autograd.grad(data.sum() + last[0].sum(), h_0, materialize_grads=True)
+    assert not of_h.any()
+
+
+def test_parameters_names_and_repr() -> None:
+    layer = LinearRotLSTM(3, 5, num_layers=2, rotation_size=4)
+    assert [name for name, _ in layer.named_parameters()] == [
+        "weight_ih_l0", "bias_ih_l0", "weight_ih_l1", "bias_ih_l1",
+    ]  # fmt: skip
+    assert layer.weight_ih_l0.shape == (26, 3)
+    assert layer.gate_rows("rot", "bias_ih_l0").shape == (6,)
+    assert repr(layer) == "LinearRotLSTM(3, 5, num_layers=2, rotation_size=4)"
+    assert (LinearRotLSTM(3, 5, forget_bias=50.0).gate_rows("f", "bias_ih_l0") > 40).all()
+    with pytest.raises(TypeError, match="recurrent_dropout"):
+        LinearRotLSTM(3, 5, recurrent_dropout=0.1)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="must be the name of a weight_ih or bias_ih"):
+        layer.gate_rows("f", "weight_hh_l0")
+
+
+def test_without_recurrent_weights_a_rot_lstm_is_one() -> None:
+    layer, recurrent = LinearRotLSTM(3, 9), rotcell.RotLSTM(3, 9)
+    with torch.no_grad():
+        recurrent.weight_hh_l0.zero_()
+        recurrent.bias_hh_l0.zero_()
+        recurrent.weight_ih_l0.copy_(layer.weight_ih_l0)
+        recurrent.bias_ih_l0.copy_(layer.bias_ih_l0)
+    x = torch.randn(6, 4, 3)
+    assert_near(layer(x)[0], recurrent(x)[0])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_layers": 2, "bidirectional": True, "bias": False},
+        {"proj_size": 2},
+        {"gate_activation": "hard_sigmoid", "batch_first": True},
+    ],
+    ids=str,
+)
+def test_gradients_once_and_twice(options: dict[str, Any]) -> None:
+    layer = LinearRotLSTM(2, 5, dtype=torch.float64, **options)
+    names = [name for name, _ in layer.named_parameters()]
+    x = torch.randn(3, 2, 2, dtype=torch.float64, requires_grad=True)
+
+    def run(x: Tensor, *weights: Tensor) -> Tensor:
+        named = dict(zip(names, weights, strict=True))
+        result: Tensor = torch.func.functional_call(layer, named, (x,))[0]
+        return result
+
+    inputs = (x, *leaves(layer.parameters()))
+    assert gradcheck(run, inputs, fast_mode=True)
+    assert gradgradcheck(run, inputs, fast_mode=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"proj_size": 3}, {"zoneout": (0.2, 0.3)}], ids=str)
+def test_every_option_goes_with_it(options: dict[str, Any]) -> None:
+    layer = LinearRotLSTM(4, 7, num_layers=2, bidirectional=True, dtype=torch.float64, **options)
+    x, resets = torch.randn(7, 3, 3).double(), torch.rand(7, 3) < 0.3
+    context = torch.randn(3, 1).double()
+    states = [torch.randn(4, 3, n).double() for n in (options.get("proj_size", 7), 7)]
+    results = []
+    for reference in (False, True):
+        torch.manual_seed(0)
+        h_0, c_0 = leaves(states)
+        with rotcell.use_reference() if reference else warnings.catch_warnings():
+            out, last, cells = layer(
+                x, (h_0, c_0), resets=resets, context=context, return_cells=True
+            )
+        wanted = [h_0, c_0, *layer.parameters()]
+        loss = out.sum() + cells.square().sum()
+        grads = torch.autograd.grad(loss, wanted, materialize_grads=True)
+        results.append([out, *last, cells, *grads])
+    assert_all_near(*results)
+
+
+def test_compile_export_vmap_and_copies() -> None:
+    layer = LinearRotLSTM(4, 6, dtype=torch.float64)
+    x, context = torch.randn(6, 3, 3).double(), torch.randn(3, 1).double()
+    beside = torch.cat([x, context.expand(6, 3, 1)], dim=-1)
+    expected, _ = layer(beside)
+    assert_near(layer(x, context=context)[0], expected)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    assert_near(compiled(beside)[0], expected)
+    grads = torch.autograd.grad(compiled(beside)[0].sum(), list(layer.parameters()))
+    assert_all_near(grads, torch.autograd.grad(expected.sum(), list(layer.parameters())))
+    exported = torch.export.export(layer, (beside,)).module()
+    assert_near(exported(beside)[0], expected)
+    each = torch.func.vmap(lambda one: layer(one)[0], in_dims=1, out_dims=1)(beside)
+    assert_near(each, expected)
+    twin = copy.deepcopy(layer)
+    assert torch.equal(twin(beside)[0], expected)
+
+
+def test_checkpoints_name_it() -> None:
+    layer = LinearRotLSTM(3, 6)
+    LinearRotLSTM(3, 6).load_state_dict(layer.state_dict())
+    with pytest.raises(RuntimeError, match="'linear_rot_lstm', expected 'rot_lstm'"):
+        rotcell.RotLSTM(3, 6).load_state_dict(layer.state_dict())
+    with pytest.raises(RuntimeError, match=r"saved with rotation_size=2 \(here 4\)"):
+        LinearRotLSTM(3, 6, rotation_size=4).load_state_dict(layer.state_dict())
+    with pytest.raises(RuntimeError, match="have no rows for its angles: they are those of"):
+        layer.load_state_dict(rotcell.LSTM(3, 6).state_dict())
