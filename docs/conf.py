@@ -43,6 +43,7 @@ html_show_sphinx = False
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = {
+    "examples": "examples/README.md",
     "results/paper": "results/babi/README.md",
     "results/paper-notes": "results/babi/notes.md",
     "results/study": "results/PROTOCOL.md",
@@ -50,6 +51,11 @@ FILES = {
     "internals/verify": "verify/README.md",
     "internals/emulator": "verify/emulator/README.md",
     "internals/ptx": "verify/ptx/README.md",
+}
+FILES |= {
+    f"results/babi-{file.stem}": f"results/babi/{file.name}"
+    for file in sorted((ROOT / "results" / "babi").glob("*.md"))
+    if (ROOT / "docs" / "results" / f"babi-{file.stem}.md").exists()
 }
 PAGES = {ROOT / file: page for page, file in FILES.items()}
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#|/)([^)\s#]+)")

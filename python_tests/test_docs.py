@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES if "_build" not in page.parts]
 RUN = ["README.md", "docs/getting-started.md", "docs/guides/reinforcement-learning.md"]
-RUN += ["docs/guides/regularization.md", "docs/guides/looking-inside.md"]
+RUN += ["docs/guides/regularization.md", "docs/guides/looking-inside.md", "docs/guides/onnx.md"]
 
 
 @pytest.mark.parametrize("name", RUN)

@@ -198,7 +198,10 @@ def test_collected_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert cli.main(["report", str(tmp_path / "page")]) == 0  # next to the runs
     text = (tmp_path / "page" / "README.md").read_text()
     assert "## Which claims of the paper are reproduced" in text
-    assert "12 of 400 runs are done" in text
+    assert "Experiments: [lstm](lstm.md)" in text
+    of_experiment = (tmp_path / "page" / "lstm.md").read_text()
+    assert of_experiment.startswith("# lstm: LSTM and RotLSTM")
+    assert "12 of 400 runs are done" in of_experiment
     rows = list(csv.DictReader((tmp_path / "page" / "runs.csv").open()))
     assert len(rows) == 12
     assert (rows[0]["task"], rows[0]["cell"], rows[0]["test"]) == ("1", "lstm", "0.5")
@@ -411,13 +414,14 @@ def test_experiments_side_by_side(tmp_path: Path) -> None:
             save_made_up(Folder(tmp_path / name), run, accuracy + 0.01 * run.seed)
         collect(tmp_path / name, tmp_path / "page" / "runs" / f"{name}.jsonl")
     text = write_report(tmp_path / "page", tmp_path / "page").markdown
+    text += "".join((tmp_path / "page" / f"{name}.md").read_text() for name in accuracies)
     assert (
         "| 4 two-arg-relations, RotLSTM | 61.0 ± 1.0 | 51.0 ± 1.0 | **+10.0 [+7.7, +12.3]** "
         "| <0.001 | 3 / 3 |"
     ) in text
     for cell in ("LSTM", "RotLSTM"):
         assert f"| 4 two-arg-relations, {cell} | 41.0 ± 1.0 | 51.0 ± 1.0 | **-10.0 [" in text
-    assert "## packed: LSTM and RotLSTM without padding" in text
+    assert "# packed: LSTM and RotLSTM without padding" in text
     assert "| 4 two-arg-relations, LSTM | 56.0 ± 1.0 | 51.0 ± 1.0 | **+5.0 [" in text
     assert "## All cells: LSTM, RotLSTM, GRU and RotGRU, hard gates" in text
     assert (

@@ -328,6 +328,7 @@ def save_side_by_side(
 
     Example:
         >>> import rotcell, tempfile, torch
+        >>> from rotcell.tracing import save_side_by_side
         >>> x, layers = torch.randn(5, 1, 3), (rotcell.LSTM(3, 4), rotcell.RotLSTM(3, 4))
         >>> pages = [rotcell.trace(layer, x).html(list("story")) for layer in layers]
         >>> with tempfile.TemporaryDirectory() as folder:

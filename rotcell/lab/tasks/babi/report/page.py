@@ -117,6 +117,7 @@ class Section:
     tables: list[tuple[Table, str]] = field(default_factory=list)  # each with its legend
     pictures: list[Picture] = field(default_factory=list)
     latex: tuple[str, str] | None = None  # file name, content
+    experiment: str | None = None  # its name, of a section about one; also that of its files
 
 
 def write_report(path: Path, out: Path) -> Written:
@@ -147,10 +148,18 @@ def report_files(
     if claims:
         sections = [*_means(by_name), _claims(summaries), *sections, *_all_cells(by_name)]
     link = [f"[{NOTES_LINK}]({NOTES})"] if notes else []
-    markdown = "\n\n".join([f"# {TITLE}", INTRODUCTION, *link, *map(_markdown, sections)])
+    # With claims the first page holds what is about all experiments, and each has its own page.
+    own = [section for section in sections if claims and section.experiment is not None]
+    if own:
+        link.append(
+            "Experiments: " + ", ".join(f"[{s.experiment}]({s.experiment}.md)" for s in own)
+        )
+    first = [_markdown(section) for section in sections if section not in own]
+    markdown = "\n\n".join([f"# {TITLE}", INTRODUCTION, *link, *first])
     contents = {
         "index.html": _page(sections, notes=notes).encode(),
         "README.md": f"{markdown}\n".encode(),
+        **{f"{s.experiment}.md": f"{_markdown(s, level=1)}\n".encode() for s in own},
         "runs.csv": tidy_csv([result for summary in summaries for result in summary.results]),
     }
     for section in sections:
@@ -254,6 +263,7 @@ def _section(summary: Summary, baseline: Summary | None = None) -> Section:
         tables=tables,
         pictures=pictures,
         latex=named if summary.results and not by_size else None,
+        experiment=named[0],
     )
 
 
@@ -324,8 +334,8 @@ def _last_line(error: str | None) -> str:
     return lines[-1] if lines else "no reason given"
 
 
-def _markdown(section: Section) -> str:
-    parts = [f"## {section.title}", *section.text]
+def _markdown(section: Section, level: int = 2) -> str:
+    parts = [f"{'#' * level} {section.title}", *section.text]
     for table, legend in section.tables:
         parts += [table.markdown(), legend]
     parts += [f"![{picture.caption}]({picture.name}.png)" for picture in section.pictures]
