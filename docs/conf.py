@@ -28,6 +28,7 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence", "attrs_inline"]
 # Docstrings are Markdown: `x` is code.
 default_role = "code"
+doctest_global_setup = "from rotcell import *"  # as in the modules that the docstrings are from
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 napoleon_google_docstring = True
