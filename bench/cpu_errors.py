@@ -45,13 +45,14 @@ def layer_errors(kind: type[nn.Module], steps: int, keep_bias: float) -> list[fl
 
 
 def page() -> str:
+    instruction_set = rotcell.build_info()["instruction_set"]
     header = ["layer", *COLUMNS[:2], *(f"gradient of {name}" for name in COLUMNS[2:])]
     lines = [
         "# How far bfloat16 layers on the CPU are from float64",
         "",
         "Root mean square of the error, relative to that of the true values: the same layer in",
         "float64, given the same numbers, already rounded to bfloat16. Written by",
-        f"`python bench/cpu_errors.py --update` with the `{rotcell.build_info()['instruction_set']}`",
+        f"`python bench/cpu_errors.py --update` with the `{instruction_set}`",
         f"kernels and torch {torch.__version__}. B {BATCH}, {INPUTS} inputs, H {HIDDEN}, random",
         "weights, random gradients of outputs and last states. Rounding to bfloat16 alone is an",
         "error of about 1.7e-03.",
