@@ -76,7 +76,7 @@ def draw_comparison(found: Mapping[str, Any], path: Path) -> list[Path]:
 
 def _title(cell: str) -> str:
     plain, torchs = not CELLS[cell].rotates, CELLS[cell].torch
-    return f"{'rotcell.' if plain else ''}{cell} against nn.{torchs}"
+    return f"{'rotcell.' if plain else ''}{cell} / nn.{torchs}"
 
 
 def _same_torch(cell: str, other: str) -> bool:
@@ -149,10 +149,10 @@ def draw_growth(found: Mapping[str, Any], path: Path) -> list[Path]:
     from matplotlib import pyplot
 
     styles = {
-        ("RotLSTM", ROTCELL): ("RotLSTM", "#d1495b", "-"),
-        ("RotLSTM", TORCH): ("nn.LSTM", "#d1495b", ":"),
-        ("RotGRU", ROTCELL): ("RotGRU", "#00798c", "-"),
-        ("RotGRU", TORCH): ("nn.GRU", "#00798c", ":"),
+        ("RotLSTM", ROTCELL): ("RotLSTM", "#d9541e", "-"),
+        ("RotLSTM", TORCH): ("nn.LSTM", "#1f6fb4", ":"),
+        ("RotGRU", ROTCELL): ("RotGRU", "#8064a2", "-"),
+        ("RotGRU", TORCH): ("nn.GRU", "#7f7f7f", ":"),
     }
     axes_of = found["axes"]
     with pyplot.rc_context(_PLAIN):

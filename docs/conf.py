@@ -37,6 +37,8 @@ intersphinx_mapping = {
     "torch": ("https://docs.pytorch.org/docs/stable", None),
 }
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]  # wide tables fit
 html_title = f"rotcell {release}"
 html_show_sphinx = False
 

@@ -1,7 +1,7 @@
 """Recurrent PPO: whole rollouts in one call, with `resets` where episodes begin.
 
     python examples/recurrent_ppo.py          # a few minutes on two cores
-    python examples/recurrent_ppo.py --gym    # CartPole without velocities (pip install gymnasium)
+    python examples/recurrent_ppo.py --gym    # CartPole without velocities; harder, tune it
 
 A cue is shown at the first step only; the last action must repeat it (0.25 without memory).
 """
