@@ -22,7 +22,7 @@ std::string choose() {
 }  // namespace
 
 std::vector<std::string> instruction_set_names() {
-  std::vector<std::string> names{"generic_bf16", "generic"};
+  std::vector<std::string> names{"generic_bf16", kBaselineSet};
 #if defined(ROTCELL_X86)
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   if (avx2) names.emplace_back("avx2");

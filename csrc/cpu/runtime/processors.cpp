@@ -81,8 +81,10 @@ const int fork_handler [[maybe_unused]] = pthread_atfork(
 
 int64_t affinity_processors() {
   if (omp_get_num_procs != nullptr) return omp_get_num_procs();
+#if defined(__linux__)
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
   return static_cast<int64_t>(std::thread::hardware_concurrency());
 }
 
