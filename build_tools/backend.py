@@ -57,6 +57,8 @@ get_requires_for_build_editable = get_requires_for_build_wheel
 
 def build_sdist(sdist_directory, config_settings=None):
     """setuptools' sdist, with the commit, and the same bytes wherever and whenever it is made."""
+    # setuptools packs whatever was in an earlier sdist, too.
+    Path("rotcell.egg-info", "SOURCES.txt").unlink(missing_ok=True)
     name = build_meta.build_sdist(sdist_directory, config_settings)
     path = Path(sdist_directory, name)
     top = name.removesuffix(".tar.gz")
