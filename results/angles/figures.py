@@ -21,6 +21,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+from rotcell.lab.report.palette import color_of
 from rotcell.lab.report.statistics import compare
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +48,7 @@ MODELS = {
     "rotlstm packed": "RotLSTM, no padding",
 }
 KNOWN = ("word", "position", "word and position", "word and question")
-BLUE, ORANGE, GREY = "#0b5fa5", "#c8691c", "#8b949c"
+ROTLSTM, GREY = color_of("rotlstm"), "#8b949c"
 
 Run = dict[str, Any]
 
@@ -165,7 +166,7 @@ def legend(figure: Any, axes: Sequence[Any]) -> None:
 def histograms(numbers: Numbers) -> Any:
     figure, axes = panels(len(numbers.tasks), 2.5, sharey=True)
     for axis, task in zip(axes, numbers.tasks, strict=True):
-        for when, color in (("before", GREY), ("after", BLUE)):
+        for when, color in (("before", GREY), ("after", ROTLSTM)):
             curves = []
             for run in numbers.of(task):
                 counts = run["histogram"][when]
@@ -192,8 +193,8 @@ def explained(numbers: Numbers) -> Any:
                 v for run in numbers.of(task) for v in run["explained before training"][known]
             ]
             jitter = [place + 0.5 * ((k * 0.618) % 1 - 0.5) for k in range(len(values))]
-            axis.plot(jitter, values, ".", color=BLUE, alpha=0.35, ms=3, mew=0)
-            for data, color in ((before, GREY), (values, BLUE)):
+            axis.plot(jitter, values, ".", color=ROTLSTM, alpha=0.35, ms=3, mew=0)
+            for data, color in ((before, GREY), (values, ROTLSTM)):
                 median = statistics.median(data)
                 axis.plot([place - 0.38, place + 0.38], [median] * 2, color=color, lw=2)
         axis.set_title(f"task {task}, {TASKS[task]}", fontsize=9)
@@ -207,7 +208,7 @@ def explained(numbers: Numbers) -> Any:
 def norms(numbers: Numbers) -> Any:
     figure, axes = panels(len(numbers.tasks), 2.5)
     for axis, task in zip(axes, numbers.tasks, strict=True):
-        for model, color in (("lstm", GREY), ("rotlstm", BLUE)):
+        for model, color in (("lstm", color_of("lstm")), ("rotlstm", color_of("rotlstm"))):
             curves = [run["norm"] for run in numbers.of(task, model)]
             if curves:
                 length = min(len(curve) for curve in curves)
@@ -215,7 +216,7 @@ def norms(numbers: Numbers) -> Any:
         axis.set_title(f"task {task}, {TASKS[task]}", fontsize=9)
         axis.set_xlabel("token of the story")
         axis.set_ylim(0)
-    axes[0].set_ylabel("norm of the memory")
+    axes[0].set_ylabel("norm of the cell state")
     legend(figure, axes)
     return figure
 
@@ -237,8 +238,8 @@ def ablation_chart(numbers: Numbers) -> Any:
         axis.axvline(100 * whole, color=GREY, lw=1)
         for place, name in enumerate(names):
             values = [100 * run["ablations"][name] for run in runs]
-            axis.plot(values, [place] * len(values), ".", color=BLUE, alpha=0.5, mew=0)
-            axis.plot(statistics.mean(values), place, "|", color=BLUE, ms=9, mew=2)
+            axis.plot(values, [place] * len(values), ".", color=ROTLSTM, alpha=0.5, mew=0)
+            axis.plot(statistics.mean(values), place, "|", color=ROTLSTM, ms=9, mew=2)
         axis.set_title(f"task {task}, {TASKS[task]}", fontsize=9)
         axis.set_xlim(-2, 102)
         axis.set_xlabel("test accuracy, %")
