@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import rotcell
 from rotcell import reference
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,6 +37,13 @@ def test_links_have_a_target(name: str) -> None:
     text = re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL)
     for link in re.findall(r"\]\((?![a-z]+:|#)([^)\s#]+)", text):
         assert (ROOT / name).parent.joinpath(link).exists(), f"{name} links to {link}"
+
+
+def test_the_api_page_has_every_class_with_its_forward() -> None:
+    text = (ROOT / "docs" / "api.md").read_text()
+    for name in rotcell.__all__:
+        if isinstance(getattr(rotcell, name), type):
+            assert re.search(rf"autoclass:: {name}\n   :members: forward", text), name
 
 
 def test_the_readme_can_be_read() -> None:
