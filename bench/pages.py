@@ -56,16 +56,19 @@ def layers(found: Found) -> str:
 
 
 def summary(found: Found) -> str:
-    """Range and median of the time over torch's, one sentence per layer."""
-    sentences = []
+    """Range and median of the time over torch's, one sentence per layer of torch."""
+    of_torch: dict[str, list[str]] = {}
     for cell in (cell for cell in CELLS if any(row["cell"] == cell for row in found["rows"])):
         rows = (ratio(row) for row in found["rows"] if row["cell"] == cell)
         ratios = [value.median for value in rows if value]
-        torchs = "nn.GRU" if "GRU" in cell else "nn.LSTM"
-        sentences.append(
-            f"`{cell}` takes {min(ratios):.2f} to {max(ratios):.2f} of the time of `{torchs}`, "
-            f"{statistics.median(ratios):.2f} at the median of {len(ratios)} rows."
+        of_torch.setdefault("nn.GRU" if "GRU" in cell else "nn.LSTM", []).append(
+            f"`{cell}` {min(ratios):.2f} to {max(ratios):.2f} "
+            f"(median {statistics.median(ratios):.2f} of {len(ratios)} rows)"
         )
+    sentences = [
+        f"In units of the time of `{torchs}`, a call takes: {', '.join(each)}."
+        for torchs, each in of_torch.items()
+    ]
     where = f"{machine.summary(found['machine'])}, {found['settings']['dtype']}"
     return f"{' '.join(sentences)}\n\n{where}."
 
