@@ -18,7 +18,7 @@ LAYERS = {
     layer._cell.name: layer
     for layer in vars(rotcell).values()
     if isinstance(layer, type) and issubclass(layer, Layer) and hasattr(layer, "_cell")
-    if layer._cell.has_kernels and has_cell(layer._cell.name)
+    if has_cell(layer._cell.name)
 }
 SIGMOIDS = (False, 0, 0)  # not in reverse, sigmoid for gates and angles
 

@@ -30,6 +30,7 @@ import pages
 import report
 import resets
 import results
+import row_cells
 import speed_targets
 from cudnn import PERSIST_STATIC, PERSIST_STATIC_SMALL_H, STANDARD, Gpu, algorithm, algorithms
 from ratios import gemm_fraction, of_medians, ratio
@@ -598,7 +599,7 @@ class TestMachine:
         with busy._busy_processes(1):
             assert machine._cores_used_by_others() > 0.1
 
-    @pytest.mark.parametrize("script", [compare, growth, resets, busy])
+    @pytest.mark.parametrize("script", [compare, growth, resets, row_cells, busy])
     @pytest.mark.parametrize(
         ("state", "option"),
         [({"cores_used_by_others": 1.5}, "--allow-load"), ({"dirty": True}, "--allow-dirty")],
@@ -707,6 +708,22 @@ class TestBusy:
         monkeypatch.setattr(sys, "executable", "false")
         with pytest.raises(RuntimeError, match="quiet failed:"):
             busy.run_case(busy.CASES[0], busy.TINY, seconds=0.001)
+
+
+class TestRowCells:
+    def test_tiny_run(self, tmp_path, capsys):
+        out = tmp_path / "row_cells.json"
+        arguments = ["--tiny", "--seconds", "0.01", "--threads", "1", "--out", str(out), *ANYWAY]
+        assert row_cells.main(arguments) == 0
+        for row in results.load(out, row_cells.KIND)["rows"]:
+            assert not any("error" in timing for timing in row["timings"].values())
+        assert "of RUM" in capsys.readouterr().out
+
+    def test_the_scripted_loop_has_the_same_results(self):
+        layer = rotcell.LSTM(4, 6, layer_norm=True)
+        x, zeros = torch.randn(5, 3, 4), torch.zeros(3, 6)
+        found = row_cells.scripted_loop(x, zeros, zeros, list(layer.parameters()))
+        torch.testing.assert_close(found, layer(x)[0])
 
 
 class TestResets:

@@ -57,13 +57,44 @@ WRONG = {
 }
 
 
-def compile_cell(tmp_path, base, members):
+WRONG_ROW_CELLS = {
+    "input_after_hidden": (
+        "LayerNormLstmMath<PairRotation>",
+        "static constexpr ColumnBlock block(int number, int64_t hidden) {"
+        "return {number == 0 ? FedBy::kHidden : FedBy::kInput, hidden}; }",
+        "blocks that x does not feed come last",
+    ),
+    "projected_rum": (
+        "RumMath",
+        "static constexpr bool kCanProject = true;",
+        "a row cell whose math reads the old output cannot be projected",
+    ),
+    "two_stages": ("GoruMath", "static constexpr int kStages = 2;", "a row cell has one stage"),
+    "biases_of_columns_that_do_not_exist": (
+        "EurnnMath",
+        "static constexpr int64_t bias_columns(int64_t hidden) { return 2 * hidden; }",
+        "only columns that x feeds have a bias in b_ih",
+    ),
+    "too_many_parameters": (
+        "EurnnMath",
+        "static constexpr int kParameterCount = 5;",
+        "a row cell has at most kMostRowParameters further parameters",
+    ),
+    "member_of_another_type": (
+        "EurnnMath",
+        "static constexpr int scratch(int64_t hidden) { return 1; }",
+        "a row cell has all the members that the top of cells/row_cell.h lists",
+    ),
+}
+
+
+def compile_cell(tmp_path, base, members, check="check_cell"):
     source = tmp_path / "cell.cpp"
     source.write_text(
         '#include "cells/list.h"\n'
         "namespace rotcell {\n"
         f"struct Candidate : {base} {{ {members} }};\n"
-        "static_assert(check_cell<Candidate>());\n"
+        f"static_assert({check}<Candidate>());\n"
         "}\n"
     )
     command = [COMPILER, "-std=c++20", "-fsyntax-only", "-I", str(SOURCES), str(source)]
@@ -74,6 +105,21 @@ def compile_cell(tmp_path, base, members):
 def test_a_cell_that_fits_compiles(tmp_path, base):
     compiled = compile_cell(tmp_path, base, "")
     assert compiled.returncode == 0, compiled.stderr
+
+
+@pytest.mark.parametrize("base", ["LayerNormLstmMath<PairRotation>", "RumMath", "EurnnMath"])
+def test_a_row_cell_that_fits_compiles(tmp_path, base):
+    compiled = compile_cell(tmp_path, base, "", "check_row_cell")
+    assert compiled.returncode == 0, compiled.stderr
+
+
+@pytest.mark.parametrize(
+    ("base", "members", "message"), WRONG_ROW_CELLS.values(), ids=WRONG_ROW_CELLS
+)
+def test_a_row_cell_that_does_not_fit_is_refused_with_the_reason(tmp_path, base, members, message):
+    compiled = compile_cell(tmp_path, base, members, "check_row_cell")
+    assert compiled.returncode != 0
+    assert message in compiled.stderr
 
 
 @pytest.mark.parametrize(("base", "members", "message"), WRONG.values(), ids=WRONG)

@@ -55,7 +55,7 @@ def _translation(cell: Cell, op: Any) -> Callable[..., Any]:
 
     # The exporter distinguishes constants from tensors by the annotations of the parameters.
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    constants = {"int": int, "bool": bool}
+    constants = {"int": int, "bool": bool, "float": float}
     translate.__name__ = cell.name
     translate.__annotations__ = {a.name: constants.get(a.type, _AnyTensor) for a in arguments}
     translate.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -72,16 +72,18 @@ class _Translation:
 
         self._recorder: Any = evaluator.default()
         self._op = self._recorder.opset
-        self._cell = cell
+        self._cell = cell.with_constants(*(given[name] for name in cell.constant_names))
         self._given = given
         self._states = [given[f"{state}0"] for state in cell.states]
         self._hidden_size = self._states[-1].shape[-1]
         self._output_size = self._states[0].shape[-1]
         self._reverse = bool(given["reverse"])
         # Otherwise it is added to that of x.
-        all_rows = given["w_hh"].shape[0] == given["w_ih"].shape[0]
-        apart = bool(cell.recurrence.apart) or not all_rows
-        self._bias_in_step = apart and given["b_hh"] is not None
+        self._bias_in_step = False
+        if not cell.sees_rows:
+            all_rows = given["w_hh"].shape[0] == given["w_ih"].shape[0]
+            apart = bool(cell.recurrence.apart) or not all_rows
+            self._bias_in_step = apart and given["b_hh"] is not None
         self._resets = given.get("resets")
         self._return_cells = bool(given.get("return_cells", False))
         zoneout = [given.get(f"zoneout_{state}") for state in cell.states]
@@ -90,8 +92,9 @@ class _Translation:
     def results(self) -> list[Any]:
         """Output, last states and returned cell states, but not what backward needs."""
         self._refuse_what_onnx_cannot_express()
-        from_x = self._input_matmul()
-        scanned = [self._by_step(from_x, self._given["w_ih"].shape[0])]
+        sees_rows = self._cell.sees_rows
+        x = self._given["x"] if sees_rows else self._input_matmul()
+        scanned = [self._by_step(x, self._given["w_ih"].shape[1 if sees_rows else 0])]
         if self._resets is not None:
             scanned.append(self._reset_masks())
         outputs = self._scan(self._body(), scanned)
@@ -100,7 +103,7 @@ class _Translation:
         if self._return_cells:
             # Nothing reads the saved gates: a placeholder of their shape takes their place.
             saves = self._given["save"]
-            gates = self._op.Identity(from_x) if saves else self._op.Constant(value_floats=[])
+            gates = self._op.Identity(x) if saves else self._op.Constant(value_floats=[])
             results += [gates, self._as_tokens(every[1], self._hidden_size)]
         return results
 
@@ -152,14 +155,17 @@ class _Translation:
     def _body(self) -> Any:
         """The graph of one step, in which what is the same at every step comes from outside."""
         given, activations = self._given, tuple(GATE_FUNCTIONS)
-        w_hr = given.get("w_hr")
+        if self._cell.sees_rows:
+            weights = [given[name] for name in CELL_OPS[self._cell.name].weights]
+        else:
+            b_hh = given["b_hh"] if self._bias_in_step else None
+            weights = [given["w_hh"], b_hh, given.get("w_hr")]
         step = _Step(
             self._cell,
             self._hidden_size,
             self._output_size,
-            recurrent_rows=given["w_hh"].shape[0],
-            has_bias=self._bias_in_step,
-            has_projection=w_hr is not None,
+            x_size=given["w_ih"].shape[1 if self._cell.sees_rows else 0],
+            weight_shapes=tuple(None if w is None else tuple(map(int, w.shape)) for w in weights),
             has_resets=self._resets is not None,
             zoneout=tuple(self._zoneout),
             return_cells=self._return_cells,
@@ -168,9 +174,7 @@ class _Translation:
             dtype=getattr(torch, given["x"].dtype.name.lower()),
         )
         body = _exported(step, self._op.version).clone()
-        b_hh = given["b_hh"] if self._bias_in_step else None
-        weights = [w for w in (given["w_hh"], b_hh, w_hr) if w is not None]
-        constants = [*weights, *self._zoneout.values()]
+        constants = [*(w for w in weights if w is not None), *self._zoneout.values()]
         for constant in reversed(constants):
             body.inputs.pop().replace_all_uses_with(constant)
         self._hoist(body, constants)
@@ -214,9 +218,9 @@ class _Step:
     cell: Cell
     hidden_size: int
     output_size: int
-    recurrent_rows: int
-    has_bias: bool  # of h, apart from that of x
-    has_projection: bool
+    x_size: int  # of x, for a cell that sees rows; of what x gives to the gates, for others
+    #: Of all weights, or of w_hh, b_hh (apart from that of x) and w_hr; None for what is not there.
+    weight_shapes: tuple[tuple[int, ...] | None, ...]
     has_resets: bool
     zoneout: tuple[int, ...]  # which states have it, by number
     return_cells: bool
@@ -227,26 +231,30 @@ class _Step:
     def compute(
         self,
         states: list[Tensor],
-        from_x: Tensor,
+        x: Tensor,
         reset_mask: Tensor | None,
-        w_hh: Tensor,
-        b_hh: Tensor | None,
-        w_hr: Tensor | None,
+        weights: list[Tensor | None],
         zoneout_keep: list[Tensor],
     ) -> tuple[Tensor, ...]:
         """New states, output, and c if it is returned for every step."""
         if reset_mask is not None:
             states = [torch.where(reset_mask, torch.zeros_like(s), s) for s in states]
-        activations = GATE_FUNCTIONS[self.gate_activation], GATE_FUNCTIONS[self.angle_activation]
-        gates = Gates(self.cell, self.hidden_size, *activations, from_x, w_hh, b_hh)
-        new = list(self.cell.recurrence.step(gates, states, w_hr))
+        names = self.gate_activation, self.angle_activation
+        if self.cell.sees_rows:
+            new = list(self.cell.step(x, states, self.cell.weights_type(*weights), *names))
+        else:
+            w_hh, b_hh, w_hr = weights
+            assert w_hh is not None
+            of_gates, of_angles = (GATE_FUNCTIONS[name] for name in names)
+            gates = Gates(self.cell, self.hidden_size, of_gates, of_angles, x, w_hh, b_hh)
+            new = list(self.cell.recurrence.step(gates, states, w_hr))
         for state, keep in zip(self.zoneout, zoneout_keep, strict=True):
             new[state] = keep * states[state] + (1 - keep) * new[state]
         return *new, new[0], *([new[-1]] if self.return_cells else [])
 
     def examples(self) -> tuple[Any, ...]:
         """Arguments of `compute`; first those that change from step to step."""
-        batch, rows = 2, self.cell.rows(self.hidden_size)
+        batch = 2
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=self.dtype)
@@ -254,11 +262,9 @@ class _Step:
         sizes = self.cell.state_sizes(self.hidden_size, self.output_size)
         return (
             [zeros(batch, size) for size in sizes],
-            zeros(batch, rows),
+            zeros(batch, self.x_size),
             torch.zeros(batch, 1, dtype=torch.bool) if self.has_resets else None,
-            zeros(self.recurrent_rows, self.output_size),
-            zeros(self.recurrent_rows) if self.has_bias else None,
-            zeros(self.output_size, self.hidden_size) if self.has_projection else None,
+            [None if shape is None else zeros(*shape) for shape in self.weight_shapes],
             [zeros(1, self.hidden_size) for _ in self.zoneout],
         )
 
@@ -266,7 +272,8 @@ class _Step:
         """Of the same arguments: any batch."""
         any_batch = {0: torch.export.Dim.DYNAMIC}
         states, resets = [any_batch] * len(self.cell.states), any_batch if self.has_resets else None
-        return states, any_batch, resets, None, None, None, [None] * len(self.zoneout)
+        weights = [None] * len(self.weight_shapes)
+        return states, any_batch, resets, weights, [None] * len(self.zoneout)
 
 
 @functools.cache
@@ -277,14 +284,12 @@ def _exported(step: _Step, opset: int) -> Any:
         def forward(
             self,
             states: list[Tensor],
-            from_x: Tensor,
+            x: Tensor,
             reset_mask: Tensor | None,
-            w_hh: Tensor,
-            b_hh: Tensor | None,
-            w_hr: Tensor | None,
+            weights: list[Tensor | None],
             zoneout_keep: list[Tensor],
         ) -> tuple[Tensor, ...]:
-            return step.compute(states, from_x, reset_mask, w_hh, b_hh, w_hr, zoneout_keep)
+            return step.compute(states, x, reset_mask, weights, zoneout_keep)
 
     program = torch.onnx.export(
         Module().eval(),

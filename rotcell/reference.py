@@ -15,7 +15,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -395,6 +395,9 @@ class Cell:
         reads_h: whether h feeds gates; otherwise w_hh has no rows, and there is no b_hh.
         op_name: the name of its compiled ops, if there are any.
         weights_type: what its weights come in, one tuple per layer and direction.
+        sees_rows: whether its equations take a row of units as a whole, not pair by pair; see
+            `rotcell.reference_rows`.
+        constant_names, constants: options of its ops that are the cell's own, and their values.
 
     >>> cell = CELLS["rot_lstm"]
     >>> cell.gates, cell.states
@@ -404,6 +407,9 @@ class Cell:
     """
 
     weights_type: type[Any] = Weights
+    sees_rows: ClassVar[bool] = False
+    constant_names: ClassVar[tuple[str, ...]] = ()
+    constants: tuple[float, ...] = ()
 
     def __init__(
         self,
@@ -464,6 +470,10 @@ class Cell:
         """
         return self.rows(hidden_size) + len(self.recurrence.apart) * hidden_size
 
+    def bias_columns(self, hidden_size: int) -> int:
+        """Numbers of the gradient that the kernels compute for both biases together."""
+        return self.saved_rows(hidden_size)
+
     def split_bias(self, bias: Tensor, recurrent_rows: int) -> tuple[Tensor, Tensor]:
         """The gradients of b_ih and b_hh, of so many rows, from that of the saved columns."""
         if not self.recurrence.apart:
@@ -475,6 +485,10 @@ class Cell:
             of_h[self.gates.index(gate)] = of_gate[len(self.gates) + number]
         b_ih, b_hh = (torch.cat([of[k] for k in range(len(self.gates))]) for of in (of_gate, of_h))
         return b_ih, b_hh
+
+    def with_constants(self, *values: float) -> Cell:
+        """The cell with other values of its `constants`."""
+        return self
 
     def own_dimensions(self, hidden_size: int) -> dict[str, int]:
         """Sizes of parameters that only this cell has, by the letters of their shapes."""

@@ -6,8 +6,12 @@
 #include <cstdint>
 #include <string_view>
 
+#include "cells/eurnn.h"
+#include "cells/goru.h"
 #include "cells/gru.h"
+#include "cells/layer_norm_lstm.h"
 #include "cells/lstm.h"
+#include "cells/rum.h"
 #include "cells/sizes.h"
 #include "cells/torch_gru.h"
 
@@ -29,9 +33,28 @@ struct TorchGru : TorchGruMath {
   static constexpr const char* kName = "gru";
 };
 
+struct LayerNormLstm : LayerNormLstmMath<NoRotation> {
+  static constexpr const char* kName = "layer_norm_lstm";
+};
+struct LayerNormRotLstm : LayerNormLstmMath<PairRotation> {
+  static constexpr const char* kName = "layer_norm_rot_lstm";
+};
+struct Rum : RumMath {
+  static constexpr const char* kName = "rum";
+};
+struct Goru : GoruMath {
+  static constexpr const char* kName = "goru";
+};
+struct Eurnn : EurnnMath {
+  static constexpr const char* kName = "eurnn";
+};
+
 template <class... Types>
 struct TypeList {
   static constexpr int kCount = sizeof...(Types);
+
+  template <class... More>
+  static TypeList<Types..., More...> with(TypeList<More...>);
 };
 
 #if defined(ROTCELL_FEW_CELLS)  // for builds that look for faults of the frames, not of cells
@@ -40,7 +63,15 @@ using Cells = TypeList<RotLstm, RotGru>;
 using Cells = TypeList<RotLstm, RotGru, PlainLstm, ClassicGru, TorchGru>;
 #endif
 
-// Position of a cell in the list: how code that is not a template names it.
+// Cells whose math sees whole rows (cells/row_cell.h): for CPUs only.
+#if defined(ROTCELL_FEW_CELLS)
+using RowCells = TypeList<LayerNormRotLstm, Goru>;
+#else
+using RowCells = TypeList<LayerNormLstm, LayerNormRotLstm, Rum, Goru, Eurnn>;
+#endif
+using AllCells = decltype(Cells::with(RowCells{}));
+
+// Position of a cell in the list of all: how code that is not a template names it.
 using CellIndex = int;
 
 namespace detail {
@@ -63,13 +94,48 @@ struct CellDescription {
   int stages;
   bool has_cell_state, reads_output, can_project, has_angles;
   bool resident, cooperative, stepwise;
+  bool sees_rows;                         // cells/row_cell.h
   int64_t (*rows)(int64_t hidden);        // columns of the gates
   int64_t (*input_rows)(int64_t hidden);  // of w_ih
+  int64_t (*bias_rows)(int64_t hidden);   // of b_ih
   RecurrentSpans (*recurrent_spans)(int64_t hidden, HiddenFeeds feeds);
   int64_t (*rows_of_matmul)(int matmul, int64_t hidden);
   int64_t (*first_row_of_matmul)(int matmul, int64_t hidden);
   int64_t (*span_of_matmul)(int matmul, int64_t hidden);
+  bool adds_biases = false, has_norm = false;  // as in cells/row_cell.h, as what follows
+  int parameter_count = 0;
+  RowParameter (*parameter)(int number) = nullptr;
+
+  bool has_recurrent_weights() const { return recurrent_spans(1, HiddenFeeds::kAll).count > 0; }
+  bool has_biases() const { return bias_rows(1) > 0; }
 };
+
+template <RowCell Cell>
+constexpr CellDescription describe_row_cell() {
+  static_assert(check_row_cell<Cell>());
+  return {.name = Cell::kName,
+          .gates = Cell::kBlockCount,
+          .stages = 1,
+          .has_cell_state = Cell::kHasCellState,
+          .reads_output = Cell::kReadsOutput,
+          .can_project = Cell::kCanProject,
+          .has_angles = false,
+          .resident = false,
+          .cooperative = false,
+          .stepwise = false,
+          .sees_rows = true,
+          .rows = CellRows<Cell>::count,
+          .input_rows = CellRows<Cell>::of_input,
+          .bias_rows = Cell::bias_columns,
+          .recurrent_spans = CellRows<Cell>::recurrent_spans,
+          .rows_of_matmul = CellRows<Cell>::of_matmul,
+          .first_row_of_matmul = CellRows<Cell>::first_of_matmul,
+          .span_of_matmul = CellRows<Cell>::span_of_matmul,
+          .adds_biases = Cell::kAddsBiases,
+          .has_norm = Cell::kHasNorm,
+          .parameter_count = Cell::kParameterCount,
+          .parameter = Cell::parameter};
+}
 
 template <class Cell>
 constexpr CellDescription describe() {
@@ -84,8 +150,10 @@ constexpr CellDescription describe() {
           .resident = Cell::kResident,
           .cooperative = Cell::kCooperative,
           .stepwise = runs_on_gpus<Cell>(),
+          .sees_rows = false,
           .rows = CellRows<Cell>::count,
           .input_rows = CellRows<Cell>::of_input,
+          .bias_rows = CellRows<Cell>::of_input,
           .recurrent_spans = CellRows<Cell>::recurrent_spans,
           .rows_of_matmul = CellRows<Cell>::of_matmul,
           .first_row_of_matmul = CellRows<Cell>::first_of_matmul,
@@ -93,13 +161,22 @@ constexpr CellDescription describe() {
 }
 
 namespace detail {
+template <class Cell>
+constexpr CellDescription describe_any() {
+  if constexpr (RowCell<Cell>) {
+    return describe_row_cell<Cell>();
+  } else {
+    return describe<Cell>();
+  }
+}
 template <class... Types>
 constexpr std::array<CellDescription, sizeof...(Types)> describe_all(TypeList<Types...>) {
-  return {describe<Types>()...};
+  return {describe_any<Types>()...};
 }
 }  // namespace detail
 
-inline constexpr std::array<CellDescription, Cells::kCount> kCells = detail::describe_all(Cells{});
+inline constexpr std::array<CellDescription, AllCells::kCount> kCells =
+    detail::describe_all(AllCells{});
 
 inline LayerSizes layer_sizes(const CellDescription& cell, int64_t tokens, int64_t inputs,
                               int64_t batch, int64_t hidden, int64_t outputs,
@@ -111,13 +188,15 @@ inline LayerSizes layer_sizes(const CellDescription& cell, int64_t tokens, int64
           .outputs = outputs,
           .gate_rows = cell.rows(hidden),
           .input_rows = cell.input_rows(hidden),
+          .bias_rows = cell.bias_rows(hidden),
+          .sees_rows = cell.sees_rows,
           .hidden_feeds = feeds,
           .recurrent = cell.recurrent_spans(hidden, feeds)};
 }
 
 // Negative if there is no cell of that name.
 constexpr CellIndex cell_named(std::string_view name) {
-  for (int i = 0; i < Cells::kCount; ++i) {
+  for (int i = 0; i < AllCells::kCount; ++i) {
     if (name == kCells[i].name) return i;
   }
   return -1;

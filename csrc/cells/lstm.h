@@ -42,15 +42,22 @@ struct Lstm {
   static ROTCELL_INLINE void backward(Stage<0>, const Gates& a, const PairState<Math>& s,
                                       const P& dh, P& /*dh_before*/, P& dc, Gates& grads) {
     using M = PairMath<Math>;
-    const typename Rotation::template Turn<Math> turn(a);
     const P tanh_c = M::tanh(s.c);
-    const P dc_total = dc + dh * a[kOutput] * M::tanh_slope(tanh_c);
-    const P dd = turn.undo(dc_total);
+    dc = dc + dh * a[kOutput] * M::tanh_slope(tanh_c);
+    grads[kOutput] = dh * tanh_c;
+    memory_backward<Math>(a, s, dc, grads);
+  }
+
+  // dc, the whole gradient of c, becomes that of c_before.
+  template <class Math, class Gates, class P>
+  static ROTCELL_INLINE void memory_backward(const Gates& a, const PairState<Math>& s, P& dc,
+                                             Gates& grads) {
+    const typename Rotation::template Turn<Math> turn(a);
+    const P dc_total = dc, dd = turn.undo(dc_total);
     dc = dd * a[kForget];
     grads[kInput] = dd * a[kCandidate];
     grads[kForget] = dd * s.c_before;
     grads[kCandidate] = dd * a[kInput];
-    grads[kOutput] = dh * tanh_c;
     turn.gradient(s.c, dc_total, grads);
   }
 };

@@ -32,6 +32,8 @@ void check_layer_storages(const LayerArguments& a) {
                      {"w_ih", a.w_ih},
                      {"w_hh", a.w_hh},
                      {"w_hr", a.w_hr},
+                     {"b_ih", a.b_ih},
+                     {"b_hh", a.b_hh},
                      {"batch_sizes", a.batch_sizes},
                      {"resets", a.hooks.resets},
                      {"recurrent_dropout", a.hooks.recurrent_dropout},
@@ -114,6 +116,23 @@ struct Kind {
   }
 };
 
+// Of a row cell. All that have layers have as many.
+void check_parameters(const CellDescription& cell, const LayerArguments& a, int64_t hidden,
+                      const Kind& kind) {
+  check(a.norm >= 0, "expected norm to be positive, or 0 for none, got ", a.norm);
+  for (int i = 0; i < cell.parameter_count; ++i) {
+    const RowParameter parameter = cell.parameter(i);
+    const int64_t width = parameter.row(hidden, cell.input_rows(hidden));
+    if (parameter.of_layers) {
+      check(a.parameters[i].dim() == 2, "expected ", parameter.name, " with 2 dimensions, got ",
+            a.parameters[i].dim());
+      kind.check_tensor(parameter.name, a.parameters[i], {layers_of(cell, a), width});
+    } else {
+      kind.check_tensor(parameter.name, a.parameters[i], {width});
+    }
+  }
+}
+
 LayerSizes check_layer(const CellDescription& cell, const LayerArguments& a, const Kind& kind) {
   compute_type(kind.dtype);
   check_functions(a);
@@ -146,6 +165,9 @@ LayerSizes check_layer(const CellDescription& cell, const LayerArguments& a, con
   kind.check_zoneout_keep("zoneout_h", hooks.zoneout_h, sizes.tokens, sizes.hidden);
   kind.check_zoneout_keep("zoneout_c", hooks.zoneout_c, sizes.tokens, sizes.hidden);
   check(!a.w_hr || !(hooks.zoneout_h || hooks.zoneout_c), "there is no zoneout with a projection");
+  kind.check_tensor("b_ih", a.b_ih, {sizes.bias_rows});
+  kind.check_tensor("b_hh", a.b_hh, {sizes.recurrent_rows()});
+  check_parameters(cell, a, sizes.hidden, kind);
   return sizes;
 }
 
@@ -167,9 +189,16 @@ Activations check_functions(const LayerArguments& a) {
           static_cast<GateActivation>(a.angle_activation)};
 }
 
+int64_t layers_of(const CellDescription& cell, const LayerArguments& a) {
+  for (int i = 0; i < cell.parameter_count; ++i) {
+    if (cell.parameter(i).of_layers) return a.parameters[i].size(0);
+  }
+  return 0;
+}
+
 void check_storages(const ForwardArguments& a) {
   check_layer_storages(a);
-  check_storages_of({{"b_ih", a.b_ih}, {"b_hh", a.b_hh}, {"row_bias", a.row_bias}});
+  check_storages_of({{"row_bias", a.row_bias}});
 }
 
 void check_storages(const BackwardArguments& a) {
@@ -186,8 +215,6 @@ void check_storages(const BackwardArguments& a) {
 LayerSizes check_arguments(const CellDescription& cell, const ForwardArguments& a) {
   const Kind kind(a.x);
   const LayerSizes sizes = check_layer(cell, a, kind);
-  kind.check_tensor("b_ih", a.b_ih, {sizes.input_rows});
-  kind.check_tensor("b_hh", a.b_hh, {sizes.recurrent_rows()});
   kind.check_tensor("row_bias", a.row_bias, {sizes.batch, sizes.gate_rows});
   check(!a.row_bias || !(a.b_ih || a.b_hh), "expected no b_ih and b_hh with row_bias");
   return sizes;

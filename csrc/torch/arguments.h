@@ -27,21 +27,23 @@ struct HookTensors {
 // One direction of one layer. Tokens are flattened, [N, .]. What a cell does not have, and what the
 // caller left out, is undefined. Letters as in cells/sizes.h.
 struct LayerArguments {
-  Tensor x;            // [N, I]
-  Tensor h0;           // [B, P]
-  Tensor c0;           // [B, H]
-  Tensor w_ih;         // [R_x, I]
-  Tensor w_hh;         // [R_h, P]
-  Tensor w_hr;         // [P, H]
-  Tensor batch_sizes;  // as in PackedSequence; without it every step has B rows
+  Tensor x;           // [N, I]
+  Tensor h0;          // [B, P]
+  Tensor c0;          // [B, H]
+  Tensor w_ih;        // [R_x, I]
+  Tensor w_hh;        // [R_h, P]
+  Tensor w_hr;        // [P, H]
+  Tensor b_ih, b_hh;  // [R_x], or the first of these, and [R_h]; backward: if the math adds them
+  Tensor parameters[kMostRowParameters];  // of a row cell
+  Tensor batch_sizes;                     // as in PackedSequence; without it every step has B rows
   bool reverse;
   int64_t gate_activation, angle_activation;
+  double norm = 0;  // RowParameters::norm
   HookTensors hooks;
 };
 
 struct ForwardArguments : LayerArguments {
-  Tensor b_ih, b_hh;          // [R_x], [R_h]
-  Tensor row_bias;            // [B, G], instead of these: each row of the batch has its own
+  Tensor row_bias;            // [B, G], instead of biases: each row of the batch has its own
   bool save;                  // what backward needs
   bool return_cells = false;  // as a separate result, also without backward
 };
@@ -62,6 +64,7 @@ struct BackwardArguments : LayerArguments {
 // Gradients; those that are not needed are empty.
 struct BackwardResult {
   Tensor x, h0, c0, w_ih, w_hh, bias, w_hr, row_bias;
+  Tensor parameters[kMostRowParameters];
 };
 
 // The type a kernel computes in for tensors of this type: float32 for the fp16 and bf16.
@@ -79,5 +82,8 @@ LayerSizes check_arguments(const CellDescription& cell, const ForwardArguments& 
 LayerSizes check_arguments(const CellDescription& cell, const BackwardArguments& arguments,
                            Saved saved);
 Activations check_functions(const LayerArguments& arguments);
+
+// Layers of constant rotations, from the parameters that have an entry for each.
+int64_t layers_of(const CellDescription& cell, const LayerArguments& arguments);
 
 }  // namespace rotcell::ops

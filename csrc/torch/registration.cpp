@@ -1,5 +1,6 @@
 #include "torch/registration.h"
 
+#include <bit>
 #include <cstring>
 #include <exception>
 
@@ -41,6 +42,7 @@ class StackReader {
     return tensor;
   }
   Tensor optional_tensor_if(bool applies) { return applies ? optional_tensor() : Tensor(); }
+  double number() { return std::bit_cast<double>(*next_++); }
   int64_t integer() { return static_cast<int64_t>(*next_++); }
   bool boolean() { return (*next_++ & 0xff) != 0; }
 
@@ -102,6 +104,45 @@ struct Leads {
   }
 };
 
+// The weights, but for the projection's, as forward takes them.
+Items& add_weights(Items& inputs, const CellDescription& cell, bool with_biases) {
+  inputs.add("Tensor w_ih").add("Tensor w_hh", cell.has_recurrent_weights());
+  with_biases = with_biases && cell.has_biases();
+  return inputs.add("Tensor? b_ih", with_biases).add("Tensor? b_hh", with_biases);
+}
+Items& add_parameters(Items& inputs, const CellDescription& cell) {
+  for (int i = 0; i < cell.parameter_count; ++i) {
+    inputs.add((std::string("Tensor ") + cell.parameter(i).name).c_str());
+  }
+  return inputs;
+}
+Items& add_options(Items& inputs, const CellDescription& cell) {
+  return inputs.add("Tensor? batch_sizes")
+      .add("bool reverse")
+      .add("int gate_activation")
+      .add("int angle_activation")
+      .add("float norm", cell.has_norm);
+}
+
+void read_weights(StackReader& read, const CellDescription& cell, bool with_biases,
+                  LayerArguments& a) {
+  a.w_ih = read.tensor();
+  a.w_hh = read.tensor_if(cell.has_recurrent_weights());
+  with_biases = with_biases && cell.has_biases();
+  a.b_ih = read.optional_tensor_if(with_biases);
+  a.b_hh = read.optional_tensor_if(with_biases);
+}
+void read_parameters(StackReader& read, const CellDescription& cell, LayerArguments& a) {
+  for (int i = 0; i < cell.parameter_count; ++i) a.parameters[i] = read.tensor();
+}
+void read_options(StackReader& read, const CellDescription& cell, LayerArguments& a) {
+  a.batch_sizes = read.optional_tensor();
+  a.reverse = read.boolean();
+  a.gate_activation = read.integer();
+  a.angle_activation = read.integer();
+  if (cell.has_norm) a.norm = read.number();
+}
+
 Items& add_hooks(Items& inputs, const CellDescription& cell) {
   return inputs.add("Tensor? resets")
       .add("Tensor? recurrent_dropout")
@@ -140,19 +181,9 @@ std::string backward_name(const CellDescription& cell, Overload overload) {
 
 std::string forward_schema(const CellDescription& cell, Overload overload) {
   Items inputs, outputs;
-  inputs.add("Tensor x")
-      .add("Tensor h0")
-      .add("Tensor c0", cell.has_cell_state)
-      .add("Tensor w_ih")
-      .add("Tensor w_hh")
-      .add("Tensor? b_ih")
-      .add("Tensor? b_hh")
-      .add("Tensor? w_hr", cell.can_project)
-      .add("Tensor? batch_sizes")
-      .add("bool reverse")
-      .add("int gate_activation")
-      .add("int angle_activation")
-      .add("bool save");
+  inputs.add("Tensor x").add("Tensor h0").add("Tensor c0", cell.has_cell_state);
+  add_weights(inputs, cell, /*with_biases=*/true).add("Tensor? w_hr", cell.can_project);
+  add_options(add_parameters(inputs, cell), cell).add("bool save");
   if (overload == Overload::kExtended) {
     add_hooks(inputs, cell).add("bool return_cells", cell.has_cell_state);
   }
@@ -172,14 +203,9 @@ std::string backward_schema(const CellDescription& cell, Overload overload) {
       .add("Tensor? grad_c_n", cell.has_cell_state)
       .add("Tensor x")
       .add("Tensor h0")
-      .add("Tensor c0", cell.has_cell_state)
-      .add("Tensor w_ih")
-      .add("Tensor w_hh")
-      .add("Tensor? w_hr", cell.can_project)
-      .add("Tensor? batch_sizes")
-      .add("bool reverse")
-      .add("int gate_activation")
-      .add("int angle_activation")
+      .add("Tensor c0", cell.has_cell_state);
+  add_weights(inputs, cell, cell.adds_biases).add("Tensor? w_hr", cell.can_project);
+  add_options(add_parameters(inputs, cell), cell)
       .add("Tensor out")
       .add("Tensor gates")
       .add("Tensor cells", cell.has_cell_state)
@@ -192,10 +218,11 @@ std::string backward_schema(const CellDescription& cell, Overload overload) {
       .add("Tensor h0")
       .add("Tensor c0", cell.has_cell_state)
       .add("Tensor w_ih")
-      .add("Tensor w_hh")
-      .add("Tensor bias")
+      .add("Tensor w_hh", cell.has_recurrent_weights())
+      .add("Tensor bias", cell.has_biases())
       .add("Tensor w_hr", cell.can_project)
       .add("Tensor row_bias", overload == Overload::kRowBias);
+  add_parameters(outputs, cell);
   return backward_name(cell, overload) + inputs.in_parentheses() + " -> " +
          outputs.in_parentheses();
 }
@@ -207,15 +234,10 @@ void run_forward(CellIndex index, Overload overload, ForwardOp op, StableIValue*
   a.x = read.tensor();
   a.h0 = read.tensor();
   a.c0 = read.tensor_if(cell.has_cell_state);
-  a.w_ih = read.tensor();
-  a.w_hh = read.tensor();
-  a.b_ih = read.optional_tensor();
-  a.b_hh = read.optional_tensor();
+  read_weights(read, cell, /*with_biases=*/true, a);
   a.w_hr = read.optional_tensor_if(cell.can_project);
-  a.batch_sizes = read.optional_tensor();
-  a.reverse = read.boolean();
-  a.gate_activation = read.integer();
-  a.angle_activation = read.integer();
+  read_parameters(read, cell, a);
+  read_options(read, cell, a);
   a.save = read.boolean();
   if (overload == Overload::kExtended) {
     read_hooks(read, cell, a.hooks);
@@ -250,13 +272,10 @@ void run_backward(CellIndex index, Overload overload, BackwardOp op, StableIValu
   a.x = read.tensor();
   a.h0 = read.tensor();
   a.c0 = read.tensor_if(cell.has_cell_state);
-  a.w_ih = read.tensor();
-  a.w_hh = read.tensor();
+  read_weights(read, cell, cell.adds_biases, a);
   a.w_hr = read.optional_tensor_if(cell.can_project);
-  a.batch_sizes = read.optional_tensor();
-  a.reverse = read.boolean();
-  a.gate_activation = read.integer();
-  a.angle_activation = read.integer();
+  read_parameters(read, cell, a);
+  read_options(read, cell, a);
   a.out = read.tensor();
   a.gates = read.tensor();
   a.cells = read.tensor_if(cell.has_cell_state);
@@ -283,10 +302,11 @@ void run_backward(CellIndex index, Overload overload, BackwardOp op, StableIValu
   write.put(result.h0);
   write.put(result.c0, cell.has_cell_state);
   write.put(result.w_ih);
-  write.put(result.w_hh);
-  write.put(result.bias);
+  write.put(result.w_hh, cell.has_recurrent_weights());
+  write.put(result.bias, cell.has_biases());
   write.put(result.w_hr, cell.can_project);
   write.put(result.row_bias, overload == Overload::kRowBias);
+  for (int i = 0; i < cell.parameter_count; ++i) write.put(result.parameters[i]);
 }
 
 Library Library::that_defines() {

@@ -58,24 +58,34 @@ void boxed_backward(StableIValue* stack, uint64_t, uint64_t) {
   run_backward(cell, overload, op, stack);
 }
 
-template <Overload overload, ForwardOp forward, BackwardOp backward, CellIndex... CELLS>
+// CELLS count from the cell FIRST.
+template <CellIndex FIRST, Overload overload, ForwardOp forward, BackwardOp backward,
+          CellIndex... CELLS>
 void implement_all(Library& library, std::integer_sequence<CellIndex, CELLS...>) {
-  (library.implement(forward_name(kCells[CELLS], overload),
-                     boxed_forward<CELLS, overload, forward>),
+  (library.implement(forward_name(kCells[FIRST + CELLS], overload),
+                     boxed_forward<FIRST + CELLS, overload, forward>),
    ...);
-  (library.implement(backward_name(kCells[CELLS], overload),
-                     boxed_backward<CELLS, overload, backward>),
+  (library.implement(backward_name(kCells[FIRST + CELLS], overload),
+                     boxed_backward<FIRST + CELLS, overload, backward>),
    ...);
 }
 
 }  // namespace detail
 
-// Registers these overloads of the ops of all cells for a device.
+// Registers these overloads of the ops of all cells for a device, but for those that see rows.
 template <ForwardOp forward, BackwardOp backward, Overload... overloads>
 void implement_ops(const char* dispatch_key) {
   Library library = Library::for_device(dispatch_key);
   const std::make_integer_sequence<CellIndex, Cells::kCount> cells;
-  (detail::implement_all<overloads, forward, backward>(library, cells), ...);
+  (detail::implement_all<0, overloads, forward, backward>(library, cells), ...);
+}
+
+// The ops of the cells that see rows. A bias per row of the batch they do not have.
+template <ForwardOp forward, BackwardOp backward, Overload... overloads>
+void implement_row_cell_ops(const char* dispatch_key) {
+  Library library = Library::for_device(dispatch_key);
+  const std::make_integer_sequence<CellIndex, RowCells::kCount> cells;
+  (detail::implement_all<Cells::kCount, overloads, forward, backward>(library, cells), ...);
 }
 
 // Runs what registers a library's ops when the library is loaded. An exception there would end the

@@ -26,7 +26,7 @@ DTYPES = ("float32", "float16")
 
 def has_cell(cell_name: str) -> bool:
     """Whether any path runs this cell, by its description in csrc/cells."""
-    return _libraries.cuda_has_cell(list(CELLS).index(cell_name))
+    return cell_name in CELLS and _libraries.cuda_has_cell(list(CELLS).index(cell_name))
 
 
 def can_run(

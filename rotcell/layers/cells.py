@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 
 from rotcell import ops
 from rotcell.reference import CELLS, Cell, Weights
-from rotcell.reference_only import layer_norm_lstm
+from rotcell.reference_rows import layer_norm_lstm
 
 from .base import CellModule, type_name, types_fit
 from .documentation import documented

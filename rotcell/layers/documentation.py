@@ -53,7 +53,7 @@ _ARGUMENTS = {
     "layer_norm": "normalize, as Ba et al. (2016), ``W_ih x``, ``W_hh h`` (each over all its rows) "
     "and, where the output reads it, c: ``a = LN(W_ih x) * gain_ih + LN(W_hh h) * gain_hh + b_ih + "
     "b_hh`` and ``h = o * tanh(LN(c) * gain_c + bias_c)``. The c that is carried on is not "
-    "normalized. This variant has no kernels yet and runs on the reference code.",
+    "normalized. There are kernels for CPUs; on a GPU the reference code runs, with a warning.",
     "eta": "if not None, every new state is scaled to this norm (time normalization).",
     "capacity": "number of layers of plane rotations that make up the rotation of the state.",
     "zoneout": "probability, at every step, that a unit keeps its old value, in "

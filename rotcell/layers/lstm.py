@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from rotcell.reference import CELLS, LINEAR_ROT_LSTM, Cell
-from rotcell.reference_only import layer_norm_lstm
+from rotcell.reference_rows import layer_norm_lstm
 
 from . import convert
 from .base import type_name

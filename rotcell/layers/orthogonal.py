@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from rotcell import reference_only
+from rotcell import reference_rows
 from rotcell.reference import Cell
 
 from . import parameters
@@ -38,7 +38,7 @@ class GORU(_GRULayer):
     Theta consists of `capacity` layers of plane rotations, one after the other. Even layers turn
     units (0, 1), (2, 3) and so on; odd layers turn (1, 2), (3, 4) and so on, by the first
     (H - 1) // 2 of their angles. Inputs, outputs and options are those of `torch.nn.GRU`; `forward`
-    describes them. GORU has no kernels yet: it runs on the reference code, on any device.
+    describes them. There are kernels for CPUs; on a GPU the reference code runs, with a warning.
 
     Example:
         >>> import torch
@@ -48,7 +48,7 @@ class GORU(_GRULayer):
         (torch.Size([5, 3, 20]), torch.Size([4, 10]))
     """
 
-    _cell = reference_only.goru()
+    _cell = reference_rows.goru()
     _parameter_table = parameters.GORU
     _argument_texts: ClassVar[dict[str, str]] = {
         "recurrent_dropout": "probability of dropping elements of h where it enters the matmuls of "
@@ -84,7 +84,7 @@ class GORU(_GRULayer):
         )  # fmt: skip
 
     def _chosen_cell(self) -> Cell:
-        return reference_only.goru(self.capacity)
+        return reference_rows.goru(self.capacity)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -118,8 +118,8 @@ class EURNN(_GRULayer):
         modReLU(a) = sign(a) relu(|a| + 0.01 + threshold)
 
     `GORU` describes Theta. Inputs, outputs and options are those of `torch.nn.RNN`; `forward`
-    describes them. Without a recurrent matmul there is no recurrent dropout. EURNN has no kernels
-    yet: it runs on the reference code, on any device.
+    describes them. Without a recurrent matmul there is no recurrent dropout. There are
+    kernels for CPUs; on a GPU the reference code runs, with a warning.
 
     Example:
         >>> import torch
@@ -129,7 +129,7 @@ class EURNN(_GRULayer):
         (torch.Size([5, 3, 20]), 240)
     """
 
-    _cell = reference_only.eurnn()
+    _cell = reference_rows.eurnn()
     _parameter_table = parameters.EURNN
     _argument_texts: ClassVar[dict[str, str]] = {
         "bias": "must be True: the thresholds take the place of biases."
@@ -162,7 +162,7 @@ class EURNN(_GRULayer):
         )  # fmt: skip
 
     def _chosen_cell(self) -> Cell:
-        return reference_only.eurnn(self.capacity)
+        return reference_rows.eurnn(self.capacity)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from rotcell import reference_only
+from rotcell import reference_rows
 from rotcell.reference import Cell
 
 from . import parameters
@@ -32,8 +32,8 @@ class RUM(_GRULayer):
         h[t] = u[t] * h[t-1] + (1 - u[t]) * n[t]
 
     With `eta` every h[t] is then scaled to that norm. A zero e or r does not rotate. Inputs,
-    outputs and options are those of `torch.nn.GRU`; `forward` describes them. RUM has no kernels
-    yet: it runs on the reference code, on any device.
+    outputs and options are those of `torch.nn.GRU`; `forward` describes them. There are kernels for
+    CPUs; on a GPU the reference code runs, with a warning.
 
     Example:
         >>> import torch
@@ -43,7 +43,7 @@ class RUM(_GRULayer):
         (torch.Size([5, 3, 40]), torch.Size([2, 3, 20]))
     """
 
-    _cell = reference_only.rum()
+    _cell = reference_rows.rum()
     _parameter_table = parameters.RUM
     _argument_texts: ClassVar[dict[str, str]] = {
         "recurrent_dropout": "probability of dropping elements of h where it enters the matmuls of "
@@ -78,7 +78,7 @@ class RUM(_GRULayer):
         )  # fmt: skip
 
     def _chosen_cell(self) -> Cell:
-        return type(self)._cell if self.eta is None else reference_only.rum(self.eta)
+        return type(self)._cell if self.eta is None else reference_rows.rum(self.eta)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

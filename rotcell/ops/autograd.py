@@ -35,9 +35,11 @@ class BackwardCall:
         extra = ("row_bias",) if "row_bias" in op.results else ()
         wanted = ["bias" if n in ("b_ih", "b_hh") else n for n in (*ops.tensors, *extra)]
         self._gradients = itemgetter(*(op.results.index(name) for name in wanted))
-        self._biases = slice_of(ops.tensors, ("b_ih", "b_hh"))
+        self._has_biases = "b_ih" in ops.tensors
+        if self._has_biases:
+            self._biases = slice_of(ops.tensors, ("b_ih", "b_hh"))
+            self._w_hh = ops.tensors.index("w_hh")
         self._split_bias = ops.cell.split_bias
-        self._w_hh = ops.tensors.index("w_hh")
         self._extra = (True,) * len(extra)
 
     def __call__(
@@ -64,7 +66,7 @@ class BackwardCall:
         with below_autograd():
             found = list(self._gradients(self._op(*self._arguments(given))))
         # A tensor for each bias: it may become its .grad.
-        if needs_grad_weights:
+        if needs_grad_weights and self._has_biases:
             recurrent_rows = tensors[self._w_hh].shape[0]  # type: ignore[union-attr]
             found[self._biases] = self._split_bias(found[self._biases.start], recurrent_rows)
         return tuple(g if n else None for n, g in zip((*needed, *self._extra), found, strict=True))
@@ -225,6 +227,6 @@ def register(ops: CellOps) -> None:
             overload.forward.call, derivative.backward, setup_context=derivative.setup_context
         )
         torch.library.register_autograd(overload.backward.call, refuse)
-    for op in ops.row_bias:
+    for op in ops.row_bias or ():
         torch.library.register_autograd(op.call, refuse_row_bias)
     DERIVATIVES[ops.cell.name] = plain, extended

@@ -66,11 +66,12 @@ def gradients_by_reference(
     needed: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
     """Gradients of the tensors that need them, which can be differentiated again."""
-    reverse, gate_activation, angle_activation = options
+    reverse, gate_activation, angle_activation, *constants = options
     # A view for each input: the same tensor may come in twice, with a gradient for each place.
     views = [None if t is None else t.view_as(t) for t in tensors]
     names = (reverse, ACTIVATION_NAMES[gate_activation], ACTIVATION_NAMES[angle_activation])
-    outputs = sequence_by_reference(ops, views, batch_sizes, names, False, hooks, return_cells)
+    given = ops.with_constants(constants)
+    outputs = sequence_by_reference(given, views, batch_sizes, names, False, hooks, return_cells)
     reached = [(o, g) for o, g in zip(outputs, grads, strict=True) if g is not None]
     targets = [v for v, n in zip(views, needed, strict=True) if n and v is not None]
     if not reached:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from rotcell import _libraries
-from rotcell.reference import CELLS, GATE_FUNCTIONS, Cell, StateHooks, Weights
+from rotcell.reference import CELLS, GATE_FUNCTIONS, Cell, StateHooks
+from rotcell.reference_rows import ROW_CELLS
 
 from .private_torch import schema_of
 
@@ -82,6 +83,10 @@ class CellArguments:
         self.num_weights = len(self.weights)
         self.first_weight = self.tensors.index(self.weights[0])
 
+    def with_constants(self, values: Sequence[Any]) -> CellArguments:
+        """The same for the cell with these values of its constants."""
+        return CellArguments(self.cell.with_constants(*values), self.weights) if values else self
+
     def split(self, tensors: Sequence[Any]) -> tuple[Tensor, Sequence[Tensor], Any]:
         """Split a call's tensors into x, states and weights."""
         return (
@@ -97,21 +102,21 @@ class CellOps(CellArguments):
     Attributes, in addition to those of `CellArguments`:
         plain: the overload without state hooks.
         extended: the overload with them, and with returned cell states.
-        row_bias: the overload with a bias per row of the batch.
-        options: names of the arguments after `batch_sizes` that are no tensors.
+        row_bias: the overload with a bias per row of the batch; None for cells that see whole rows.
+        options: names of the arguments after `batch_sizes` that are no tensors; those of the cell
+            itself, `Cell.constant_names`, come last.
         hooks: names of the state hooks that the extended overload takes.
         results: names of what a layer gets: output and last states.
         saved: names of what the forward op saves for backward, which are its other results.
     """
 
     def __init__(self, cell: Cell) -> None:
-        self.plain, self.extended, self.row_bias = (
-            Overload(Op(cell.name, overload), Op(f"{cell.name}_backward", overload))
-            for overload in (*OVERLOADS, ROW_BIAS)
-        )
+        self.plain, self.extended = (_overload(cell, overload) for overload in OVERLOADS)
+        self.row_bias = None if cell.sees_rows else _overload(cell, ROW_BIAS)
         arguments, results = self.plain.forward.arguments, self.plain.forward.results
-        super().__init__(cell, tuple(name for name in Weights._fields if name in arguments))
-        self.options = ("reverse", "gate_activation", "angle_activation")
+        fields = cell.weights_type._fields
+        super().__init__(cell, tuple(name for name in fields if name in arguments))
+        self.options = ("reverse", "gate_activation", "angle_activation", *cell.constant_names)
         extended = self.extended.forward.arguments
         self.hooks = tuple(name for name in StateHooks._fields if name in extended)
         self.results = ("out", *(f"{state}_n" for state in cell.states))
@@ -122,9 +127,10 @@ class CellOps(CellArguments):
         last = ("return_cells",) if self._returns_cells else ()
         assert arguments == given
         assert extended == (*given, *self.hooks, *last)
-        assert self.row_bias.forward.arguments == (*given, "row_bias")
+        if self.row_bias is not None:
+            assert self.row_bias.forward.arguments == (*given, "row_bias")
         assert results == (*self.results, *self.saved)
-        assert self.weights == Weights._fields[: self.num_weights]
+        assert self.weights == fields[: self.num_weights]
         assert self.hooks == StateHooks._fields[: len(self.hooks)]
 
     def overload(self, extension: Sequence[Any]) -> Overload:
@@ -144,5 +150,11 @@ class CellOps(CellArguments):
         return (*wanted, results[-1]) if return_cells else wanted
 
 
+def _overload(cell: Cell, overload: str) -> Overload:
+    return Overload(Op(cell.name, overload), Op(f"{cell.name}_backward", overload))
+
+
+_COMPILED = (*CELLS.values(), *ROW_CELLS) if _libraries.load() else ()
+
 #: Empty where nothing is compiled.
-CELL_OPS = {name: CellOps(cell) for name, cell in CELLS.items()} if _libraries.load() else {}
+CELL_OPS = {cell.name: CellOps(cell) for cell in _COMPILED}

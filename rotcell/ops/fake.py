@@ -17,7 +17,7 @@ __all__ = ["check_devices", "register"]
 
 def register(ops: CellOps) -> None:
     """Register the fake kernels of a cell's ops."""
-    for forward, backward in (ops.plain, ops.extended, ops.row_bias):
+    for forward, backward in filter(None, (ops.plain, ops.extended, ops.row_bias)):
         torch.library.register_fake(forward.call, FakeForward(ops, forward))
         torch.library.register_fake(backward.call, FakeBackward(ops, backward))
 
@@ -54,7 +54,9 @@ class FakeForward:
             x.new_empty(*x.shape[:-1], a["h0"].shape[-1]),
             *(state.new_empty(state.shape) for state in states),
             *(
-                x.new_empty((tokens, widths[n]) if kept[n] else (0,), dtype=saved_dtype(x))
+                x.new_empty(
+                    (tokens, widths[n]) if kept[n] else (0,), dtype=saved_dtype(self._ops.cell, x)
+                )
                 for n in self._ops.saved
             ),
         )
@@ -70,12 +72,14 @@ class FakeBackward:
     def __call__(self, *values: Any) -> tuple[Tensor, ...]:
         check_devices(self._arguments, values)
         a = dict(zip(self._arguments, values, strict=True))
-        x, w_hh, w_hr = a["x"], a["w_hh"], a.get("w_hr")
-        rows = self._ops.cell.saved_rows(a[self._ops.states[-1]].shape[-1])
+        x = a["x"]
+        hidden_size = a[self._ops.states[-1]].shape[-1]
+        rows = self._ops.cell.saved_rows(hidden_size)
         shapes = {"x": x.shape if a["needs_grad_x"] else (0,)}
         shapes |= {name: a[name].shape for name in self._ops.states}
-        of_weights = {"w_ih": a["w_ih"].shape, "w_hh": w_hh.shape, "bias": (rows,)}
-        of_weights["w_hr"] = (0,) if w_hr is None else w_hr.shape
+        weights = {name: a[name] for name in self._ops.weights if name in self._results}
+        of_weights = {name: (0,) if w is None else w.shape for name, w in weights.items()}
+        of_weights["bias"] = (self._ops.cell.bias_columns(hidden_size),)
         shapes |= of_weights if a["needs_grad_weights"] else dict.fromkeys(of_weights, (0,))
         shapes["row_bias"] = (a["h0"].shape[-2], rows)
         return tuple(x.new_empty(shapes[name]) for name in self._results)

@@ -20,13 +20,13 @@ def register(ops: CellOps) -> None:
     # torch replaces every tensor by its shape. Other overloads only have more arguments.
     def forward(*shapes: Any, out_shape: Any = None, **_: Any) -> int:
         a = dict(zip(forward_names, shapes, strict=False))
-        return _flops(a["x"], a["w_ih"], a["w_hh"], a.get("w_hr"))
+        return _flops(a["x"], a["w_ih"], a.get("w_hh"), a.get("w_hr"))
 
     def backward(*shapes: Any, out_shape: Any = None, **_: Any) -> int:
         a = dict(zip(backward_names, shapes, strict=False))
         # The states' gradients repeat the matmuls with w_hh and w_hr. Those of the weights repeat
         # every matmul, and that of the input the one with w_ih.
-        through_time = _flops(a["x"], a["w_hh"], a.get("w_hr"))
+        through_time = _flops(a["x"], a.get("w_hh"), a.get("w_hr"))
         with_x = _flops(a["x"], a["w_ih"])
         flops = through_time
         if a["needs_grad_x"]:

@@ -22,7 +22,7 @@ __all__ = ["append_to_every_token", "sequence_with_row_bias", "takes_row_bias"]
 
 def takes_row_bias(cell: Cell, x: Tensor) -> bool:
     """Whether `sequence_with_row_bias` can run here and now."""
-    if cell.op_name not in CELL_OPS or x.device.type != "cpu":
+    if cell.op_name not in ROW_BIAS_PASSES or x.device.type != "cpu":
         return False
     if torch.compiler.is_compiling() or is_tracing():
         return False
@@ -63,7 +63,7 @@ def sequence_with_row_bias(
             ROW_BIAS_PASSES[cell.op_name], batch_first, row_bias, *tensors, batch_sizes, *options
         )
     with below_autograd():
-        forward = ops.row_bias.forward.call
+        forward = ROW_BIAS_PASSES[cell.op_name].forward
         results = forward(*tensors, batch_sizes, *options, False, row_bias)
         if batch_first:
             results[0].transpose_(0, 1)
@@ -75,13 +75,15 @@ class RowBiasPass:
 
     def __init__(self, ops: CellOps) -> None:
         self.ops = ops
-        self.forward = ops.row_bias.forward.call
-        self.backward = BackwardCall(ops, ops.row_bias)
-        arguments = ops.row_bias.forward.arguments
+        overload = ops.row_bias
+        assert overload is not None
+        self.forward = overload.forward.call
+        self.backward = BackwardCall(ops, overload)
+        arguments = overload.forward.arguments
         self.tensors = slice_of(arguments, ops.tensors)
         self.options = slice_of(arguments, ops.options)
         self.batch_sizes = arguments.index("batch_sizes")
-        self.saved = slice_of(ops.row_bias.forward.results, ops.saved)
+        self.saved = slice_of(overload.forward.results, ops.saved)
 
 
 class RowBiasFunction(torch.autograd.Function):
@@ -128,7 +130,7 @@ class RowBiasFunction(torch.autograd.Function):
 
 _differentiable: Callable[..., tuple[Tensor, ...]] = RowBiasFunction.apply
 
-ROW_BIAS_PASSES = {name: RowBiasPass(ops) for name, ops in CELL_OPS.items()}
+ROW_BIAS_PASSES = {name: RowBiasPass(ops) for name, ops in CELL_OPS.items() if ops.row_bias}
 
 
 def _gradients_by_reference(

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from rotcell.reference import NO_HOOKS, Cell, StateHooks, Weights
-from rotcell.reference_only import ReferenceCell
+from rotcell.reference_rows import RowCell
 
 from .autograd import BackwardCall
 from .availability import needs_reference
@@ -35,10 +35,11 @@ def sequence_with_saved(
 
     That is the gates after activation, ``[N, rows]``, angles as fractions of a turn, and for each
     state but the output its value after every step. None where the reference would run instead of
-    a kernel, and for a cell without kernels that is not an LSTM.
+    a kernel, and for a cell of `rotcell.reference_rows` that is not an LSTM. Of those LSTMs the
+    kernels do not save the gates, so the reference computes them.
     """
     device_type = x.device.type
-    if isinstance(cell, ReferenceCell):
+    if isinstance(cell, RowCell):
         given, hooks = autocast(device_type, (x, *states, *weights), hooks)
         return cell.sequence_with_gates(
             *CellArguments(cell).split(given), batch_sizes, reverse, gate_activation,
@@ -101,7 +102,7 @@ def gradients_from_saved(
     tensors = (x, *states, *weights[: ops.num_weights])
     options = reverse, ACTIVATION_NUMBERS[gate_activation], ACTIVATION_NUMBERS[angle_activation]
     needed = [t is not None for t in tensors]
-    saved = as_saved(cell, saved, states[-1].shape[-1], saved_dtype(x))
+    saved = as_saved(cell, saved, states[-1].shape[-1], saved_dtype(cell, x))
     given = hooks[: len(ops.hooks)] if hooks is not NO_HOOKS else ()
     backward = BackwardCall(ops, ops.overload(given))
     return backward(grads, tensors, batch_sizes, options, out, saved, needed, given)

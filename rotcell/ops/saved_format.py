@@ -21,11 +21,12 @@ _HALF = (torch.float16, torch.bfloat16)
 _SAVES_HALVES = {"cuda"}
 
 
-def saved_dtype(x: Tensor) -> torch.dtype:
-    """The dtype that a kernel saves in, given its input."""
+def saved_dtype(cell: Cell, x: Tensor) -> torch.dtype:
+    """The dtype that a kernel of a cell saves in, given its input."""
     if x.dtype not in _HALF or x.device.type in _SAVES_HALVES:
         return x.dtype
     in_bfloat16 = x.dtype == torch.bfloat16 and x.device.type == "cpu"
+    in_bfloat16 = in_bfloat16 and not cell.sees_rows  # such cells run in float32
     return x.dtype if in_bfloat16 and _libraries.computes_in_bfloat16() else torch.float32
 
 

@@ -56,10 +56,12 @@ def sequence(
         tensors, hooks = autocast(device_type, tensors, hooks)
     options = (reverse, gate_activation, angle_activation)
     if needs_reference(cell, device, device_type, tensors, hooks is not NO_HOOKS):
+        given = ops.with_constants(cell.constants)
         return sequence_by_reference(
-            ops, tensors, batch_sizes, options, batch_first, hooks, return_cells
+            given, tensors, batch_sizes, options, batch_first, hooks, return_cells
         )
-    if device_type == "cpu" and x.dtype == torch.float32 and lowers_float32():
+    may_lower = device_type == "cpu" and x.dtype == torch.float32 and not cell.sees_rows
+    if may_lower and lowers_float32():
         lowered, hooks = _cast(tensors, hooks, {torch.float32: torch.bfloat16})
         of_weights = ops.first_weight
         results = sequence(
@@ -70,7 +72,7 @@ def sequence(
         return tuple(t.to(torch.float32) for t in results)
     arguments = (
         *tensors, batch_sizes, reverse, ACTIVATION_NUMBERS[gate_activation],
-        ACTIVATION_NUMBERS[angle_activation],
+        ACTIVATION_NUMBERS[angle_activation], *cell.constants,
     )  # fmt: skip
     is_plain = hooks is NO_HOOKS and not return_cells
     extension = () if is_plain else ops.extension(hooks, return_cells)

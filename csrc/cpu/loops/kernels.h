@@ -102,6 +102,18 @@ struct HookPointers {
   T* c_unmixed;                // [B, H]: the recomputed cell state before zoneout
 };
 
+// What the math of whole rows is given besides a row's states and gates; empty for other cells.
+template <class T>
+struct RowPointers {
+  RowParameters<T> parameters;
+  const T* prepared = nullptr;  // RowKernels::prepared numbers
+  T* scratch = nullptr;         // by slot: [slots, scratch_width]
+  int64_t scratch_width = 0;
+  T* gradients = nullptr;  // backward: [ceil(B / row_tile), gradient_width] added to; a slot for
+                           // the rows of each tile, so that no thread changes the order of a sum
+  int64_t gradient_width = 0;
+};
+
 template <class T>
 struct Forward {
   Call call;
@@ -126,6 +138,7 @@ struct Forward {
   T* unprojected;     // [B, H] scratch, if projected
   T* h_n;             // [B, P]
   T* c_n;             // [B, H]
+  RowPointers<MathType<T>> row = {};
 };
 
 enum class WeightGradient { kNotHere, kBySlot };
@@ -166,6 +179,7 @@ struct Backward {
   T* grad_projected;              // [N, P] out, if projected: the whole gradient of each output
   T* unprojected;                 // [N, H] out, if projected: what was projected, again
   MathType<T>* grad_unprojected;  // [B, H] scratch, if projected
+  RowPointers<MathType<T>> row = {};
 };
 
 // What one of several threads does of a work that is cut evenly.
@@ -242,12 +256,24 @@ struct BatchVectorizedKernels {
   void (*backward)(const Backward<T>&, const Work&);
 };
 
+// Of cells whose math sees whole rows; null for others. H units, L layers of constant rotations.
+template <class T>
+struct RowKernels {
+  int64_t (*prepared)(int64_t hidden, int64_t layers) = nullptr;  // numbers made once per call
+  void (*prepare)(const RowParameters<T>&, T* to) = nullptr;
+  int64_t (*scratch)(int64_t hidden) = nullptr;  // numbers of scratch per thread
+  // Numbers of the gradients of all parameters, and where each is.
+  int64_t (*gradients)(int64_t hidden, int64_t layers) = nullptr;
+  RowGradients<T> (*find_gradients)(T*, int64_t hidden, int64_t layers) = nullptr;
+};
+
 template <class T>
 struct CellKernels {
   RecurrentPacking<T> forward_weights, backward_weights;
   void (*forward)(const Forward<T>&, const Work&);
   void (*backward)(const Backward<T>&, const Work&);
   BatchVectorizedKernels<T> batch_vectorized;
+  RowKernels<MathType<T>> row = {};
 };
 
 template <class T>
@@ -278,7 +304,7 @@ struct Kernels {
   void (*pack_factors)(const T* rows, int64_t count, int64_t width, const FactorPlace&, T* packed,
                        Slice);
   void (*add_gradients)(const GradientPiece<T>&);
-  std::array<CellKernels<T>, Cells::kCount> cells;  // by CellIndex
+  std::array<CellKernels<T>, AllCells::kCount> cells;  // by CellIndex
 };
 
 // One table for each dtype.

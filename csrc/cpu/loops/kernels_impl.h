@@ -99,6 +99,46 @@ void unpacked_back(const T* rows, int64_t row_stride, int64_t count, int64_t dep
                          Addend<T>{}, result, result_stride);
 }
 
+// Functions of this instruction set's namespace; those of a cell would be merged with others.
+template <RowCell Cell>
+int64_t row_prepared(int64_t hidden, int64_t layers) {
+  return Cell::prepared(hidden, layers);
+}
+template <class T, RowCell Cell>
+void prepare_row(const RowParameters<T>& parameters, T* to) {
+  Cell::prepare(parameters, to);
+}
+template <RowCell Cell>
+int64_t row_scratch(int64_t hidden) {
+  return Cell::scratch(hidden);
+}
+template <RowCell Cell>
+int64_t row_gradient_count(int64_t hidden, int64_t layers) {
+  return row_gradient_elements<Cell>(hidden, layers);
+}
+template <class T, RowCell Cell>
+RowGradients<T> find_row_gradients(T* gradients, int64_t hidden, int64_t layers) {
+  return row_gradients<Cell>(gradients, hidden, layers);
+}
+
+// Row cells have no batch-vectorized loop, and no kernels of a type whose math is another: such
+// layers run in float.
+template <class T, RowCell Cell>
+constexpr CellKernels<T> make_row_cell_kernels() {
+  return {.forward_weights = {.elements = recurrent_forward_elements<T, Cell>,
+                              .pack = pack_recurrent_forward<T, Cell>},
+          .backward_weights = {.elements = recurrent_backward_elements<T, Cell>,
+                               .pack = pack_recurrent_backward<T, Cell>},
+          .forward = Sequence<T, Cell>::forward,
+          .backward = Sequence<T, Cell>::backward,
+          .batch_vectorized = {},
+          .row = {.prepared = row_prepared<Cell>,
+                  .prepare = prepare_row<T, Cell>,
+                  .scratch = row_scratch<Cell>,
+                  .gradients = row_gradient_count<Cell>,
+                  .find_gradients = find_row_gradients<T, Cell>}};
+}
+
 template <class T, class Cell>
 constexpr BatchVectorizedKernels<T> make_batch_vectorized_kernels() {
   if constexpr (kRoundsStored<T>)
@@ -125,9 +165,20 @@ constexpr CellKernels<T> make_cell_kernels() {
           .batch_vectorized = make_batch_vectorized_kernels<T, Cell>()};
 }
 
+template <class T, class Cell>
+constexpr CellKernels<T> make_any_cell_kernels() {
+  if constexpr (RowCell<Cell> && kRoundsStored<T>) {
+    return {};
+  } else if constexpr (RowCell<Cell>) {
+    return make_row_cell_kernels<T, Cell>();
+  } else {
+    return make_cell_kernels<T, Cell>();
+  }
+}
+
 template <class T, class... Types>
 constexpr std::array<CellKernels<T>, sizeof...(Types)> make_all_cell_kernels(TypeList<Types...>) {
-  return {make_cell_kernels<T, Types>()...};
+  return {make_any_cell_kernels<T, Types>()...};
 }
 
 template <class T>
@@ -145,7 +196,7 @@ constexpr Kernels<T> make_kernels(const char* name) {
       .factor_elements = panel_elements<T>,
       .pack_factors = pack_factors<T>,
       .add_gradients = add_gradients<T>,
-      .cells = make_all_cell_kernels<T>(Cells{})};
+      .cells = make_all_cell_kernels<T>(AllCells{})};
   if constexpr (!kRoundsStored<T>) {
     kernels.add_unpacked = add_unpacked<T>;
     kernels.unpacked_back = unpacked_back<T>;

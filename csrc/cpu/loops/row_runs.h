@@ -24,7 +24,15 @@ struct RowRun {
 // The runs of some matmuls of a cell, in the order in which they are packed.
 template <class Cell>
 struct RowRuns {
-  RowRun run[Cell::kGateCount + 1];
+  static constexpr int most() {
+    if constexpr (RowCell<Cell>) {
+      return Cell::kBlockCount;
+    } else {
+      return Cell::kGateCount + 1;
+    }
+  }
+
+  RowRun run[most()];
   int count = 0;
 
   const RowRun* begin() const { return run; }
@@ -39,6 +47,18 @@ struct RowRuns {
       last.rows += next.rows;
     } else {
       run[count++] = next;
+    }
+  }
+
+  // The blocks of a row cell; all units are in one range.
+  void add_blocks(int64_t hidden) {
+    for (int block = 0; block < Cell::kBlockCount; ++block) {
+      const ColumnBlock found = Cell::block(block, hidden);
+      add({.first = CellRows<Cell>::offset(block, hidden),
+           .rows = found.count,
+           .first_hh = CellRows<Cell>::recurrent_offset(block, hidden),
+           .from_x = found.fed_by != FedBy::kHidden,
+           .from_h = found.fed_by != FedBy::kInput});
     }
   }
 
@@ -67,7 +87,11 @@ struct RowRuns {
 template <class Cell>
 RowRuns<Cell> runs_of_matmul(int matmul, int64_t hidden, UnitRange units, HiddenFeeds feeds) {
   RowRuns<Cell> runs;
-  runs.add_matmul(matmul, hidden, units, feeds);
+  if constexpr (RowCell<Cell>) {
+    if (units.begin < units.end) runs.add_blocks(hidden);
+  } else {
+    runs.add_matmul(matmul, hidden, units, feeds);
+  }
   return runs;
 }
 

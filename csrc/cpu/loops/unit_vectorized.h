@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpu/loops/kernels.h"
+#include "cpu/loops/row_maths.h"
 #include "cpu/loops/row_runs.h"
 #include "cpu/loops/row_step.h"
 #include "cpu/loops/state_hooks.h"
@@ -49,7 +50,7 @@ inline void copy_rows(const float* from, BFloat16* to, int64_t rows, int64_t wid
 
 // A stage's math on one row of units.
 template <class T, class Cell>
-struct RowMaths {
+struct PairMaths {
   using Number = MathType<T>;
   using Math = VectorMath<Number>;
   using P = Pair<Vec<T>>;
@@ -87,17 +88,6 @@ struct RowMaths {
     });
   }
 
-  // Recomputes the new cell state [H] from activations and the old one.
-  __attribute__((noinline)) static void memory_again(const T* gates, const T* c_before,
-                                                     int64_t hidden, UnitRange units, T* c) {
-    for_pairs<T>(units, [&](const PairVector& v) ROTCELL_LAMBDA_INLINE {
-      Gates a;
-      Row::template load_saved<Cell::kStages - 1>(gates, hidden, v, a);
-      const P before = load_pairs(c_before + v.unit, v.units);
-      store_pairs(c + v.unit, Cell::template memory<Math>(a, before), v.units);
-    });
-  }
-
   // What a stage's result is wanted for again.
   enum class Recompute { kNothing, kOperand };
 
@@ -118,6 +108,17 @@ struct RowMaths {
     T* grad_gates;              // [G]: the stage's gates are written
     T* result;                  // [H]: the stage's result, if wanted again
   };
+
+  // Recomputes the new cell state [H] from activations and the old one.
+  template <GateActivation>
+  __attribute__((noinline)) static void memory_again(const Backward& p, T* c) {
+    for_pairs<T>(p.units, [&](const PairVector& v) ROTCELL_LAMBDA_INLINE {
+      Gates a;
+      Row::template load_saved<Cell::kStages - 1>(p.gates, p.hidden, v, a);
+      const P before = load_pairs(p.c_before + v.unit, v.units);
+      store_pairs(c + v.unit, Cell::template memory<Math>(a, before), v.units);
+    });
+  }
 
   template <int S, GateActivation function>
   static void backward(const Backward& p) {
@@ -157,7 +158,7 @@ struct RowMaths {
 template <class T, class Cell>
 struct Sequence {
   using Number = MathType<T>;
-  using CellRow = RowMaths<T, Cell>;
+  using CellRow = std::conditional_t<RowCell<Cell>, RowMaths<T, Cell>, PairMaths<T, Cell>>;
   static constexpr int kLast = Cell::kStages - 1;
 
   // With a projection all units are one thread's.
@@ -271,6 +272,7 @@ struct Sequence {
               at.c_before = hooked ? p.hooks.c + row * H : c_before(row);
               at.c = c_after + row * H;
             }
+            if constexpr (RowCell<Cell>) at.pointers = {p.row, work.slot, row};
             CellRow::template forward<S, function()>(at);
           }
         });
@@ -374,13 +376,14 @@ struct Sequence {
                                    : s.before(p.out, p.h0, row, H);
               at.grad_h = (S < kLast ? grad_masked_h : p.grad_h) + row * H;
             }
+            if constexpr (RowCell<Cell>) at.pointers = {p.row, work.slot, row};
             if constexpr (Cell::kHasCellState) {
               at.c_before = hooked ? p.hooks.stored_c + row * H : s.before(p.cells, p.c0, row, H);
               at.c = p.cells + (token + row) * H;
               at.grad_c = p.grad_c + row * H;
               if (zoneout_c) {
                 T* unmixed = p.hooks.c_unmixed + row * H;
-                CellRow::memory_again(at.gates, at.c_before, H, units, unmixed);
+                CellRow::template memory_again<function()>(at, unmixed);
                 at.c = unmixed;
               }
             }

@@ -9,6 +9,7 @@
 #include "cpu/runtime/packing.h"
 #include "cpu/runtime/plan.h"
 #include "cpu/runtime/row_bias.h"
+#include "cpu/runtime/row_cells.h"
 #include "cpu/runtime/state_hooks.h"
 #include "cpu/runtime/weight_gradients.h"
 
@@ -34,7 +35,9 @@ class BackwardCall {
         projection_(packed(kernels<T>().backward_weights, layer.w_hr, layer.sizes.outputs,
                            layer.sizes.hidden)),
         input_(plan_, layer),
-        hooks_(layer, chunk_tokens_) {
+        hooks_(layer, chunk_tokens_),
+        row_(layer, plan_.threads.row_threads()),
+        row_gradients_(layer) {
     allocate_scratch();
     if (!layer.needs_weights()) return;
     if (plan_.is_batch_vectorized()) {
@@ -57,6 +60,7 @@ class BackwardCall {
       use_gate_gradients(*chunk);
     }
     if (partial_weights_) partial_weights_->sum_into(layer_);
+    row_gradients_.sum_into(layer_.grad_parameters);
     if (plan_.projects() && layer_.needs_weights()) {
       projection_gradient(layer_.sizes, grad_projected_.data(), unprojected_.data(),
                           layer_.grad_w_hr);
@@ -143,6 +147,7 @@ class BackwardCall {
         .grad_projected = grad_projected_.data(),
         .unprojected = unprojected_.data(),
         .grad_unprojected = grad_unprojected_.data(),
+        .row = row_gradients_.added_to(row_.pointers()),
     };
   }
 
@@ -153,6 +158,8 @@ class BackwardCall {
   const Buffer<T> recurrent_, projection_;
   InputGradientMatmul<T> input_;
   const BackwardHooks<T> hooks_;
+  const RowScratch<T> row_;
+  const RowGradientSums<T> row_gradients_;
   Buffer<T> grad_gates_, second_operand_, grad_projected_, unprojected_;
   Buffer<MathType<T>> grad_second_operand_, grad_unprojected_;
   std::optional<WeightGradients<T>> weights_;

@@ -6,6 +6,7 @@
 #include "cpu/runtime/packing.h"
 #include "cpu/runtime/plan.h"
 #include "cpu/runtime/row_bias.h"
+#include "cpu/runtime/row_cells.h"
 #include "cpu/runtime/state_hooks.h"
 
 namespace rotcell::cpu {
@@ -30,7 +31,8 @@ class ForwardCall {
         weights_(pack_weights()),
         projection_(packed(kernels<T>().forward_weights, layer.w_hr, layer.sizes.outputs,
                            layer.sizes.hidden)),
-        hooks_(layer) {
+        hooks_(layer),
+        row_(layer, plan_.threads.row_threads()) {
     const LayerSizes& sizes = layer.sizes;
     if (!gates_in_place() && !plan_.is_batch_vectorized()) {
       const int64_t tokens = plan_.by_step() ? 0 : std::min(sizes.tokens, chunk_tokens_);
@@ -126,6 +128,7 @@ class ForwardCall {
         .unprojected = unprojected_.data(),
         .h_n = layer_.h_n,
         .c_n = layer_.c_n,
+        .row = row_.pointers(),
     };
   }
 
@@ -136,6 +139,7 @@ class ForwardCall {
   InputMatmul<T> inputs_;
   const Buffer<T> weights_, projection_;
   const ForwardHooks<T> hooks_;
+  const RowScratch<T> row_;
   Buffer<T> second_operand_, unprojected_;
   Buffer<MathType<T>> scratch_gates_, running_c_;
 };

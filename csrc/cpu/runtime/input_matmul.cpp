@@ -31,7 +31,7 @@ Buffer<MathType<T>> bias_of_columns(const LayerForward<T>& layer) {
   const LayerSizes& sizes = layer.sizes;
   Buffer<MathType<T>> sum(sizes.gate_rows);
   std::fill_n(sum.data(), sizes.gate_rows, MathType<T>{0});
-  if (layer.b_ih) std::copy_n(layer.b_ih, sizes.input_rows, sum.data());
+  if (layer.b_ih) std::copy_n(layer.b_ih, sizes.bias_rows, sum.data());
   if (!layer.b_hh) return sum;
   for (const auto& [column, row, count] : sizes.recurrent) {
     for (int64_t i = 0; i < count; ++i) sum.data()[column + i] += layer.b_hh[row + i];

@@ -39,11 +39,12 @@ struct Layer {
   const Sequence& sequence;
   Activations activations;
   HookMasks<T> hooks;
-  const T* h0;    // [B, P]
-  const T* c0;    // [B, H]
-  const T* w_ih;  // [R_x, I]
-  const T* w_hh;  // [R_h, P]
-  const T* w_hr;  // [P, H]
+  const T* h0;                                 // [B, P]
+  const T* c0;                                 // [B, H]
+  const T* w_ih;                               // [R_x, I]
+  const T* w_hh;                               // [R_h, P]
+  const T* w_hr;                               // [P, H]
+  RowParameters<MathType<T>> parameters = {};  // of a row cell
 
   Projection projection() const { return w_hr ? Projection::kPresent : Projection::kNone; }
 };
@@ -79,6 +80,7 @@ struct LayerBackward : Layer<T> {
   MathType<T>* grad_bias;      // [G]: of b_ih the first R_x, of b_hh those of columns that h feeds
   MathType<T>* grad_w_hr;      // [P, H]
   MathType<T>* grad_row_bias;  // [B, G], at first zero
+  RowGradients<MathType<T>> grad_parameters = {};
 
   // Without input features grad_w_ih is null in any case.
   bool needs_weights() const { return grad_bias != nullptr; }

@@ -65,7 +65,7 @@ CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, Projection projecti
   const int64_t block_rows = kernels.cells[0].batch_vectorized.block_rows;
   const int64_t bytes = (sizes.input_weights() + sizes.recurrent_weights()) * int64_t{sizeof(T)};
   if (block_rows > 0 && !projected && extras == Extras::kNone &&
-      sizes.hidden_feeds == HiddenFeeds::kAll &&
+      sizes.hidden_feeds == HiddenFeeds::kAll && !sizes.sees_rows &&
       suits_batch_vectorized(sizes, lengths, bytes, block_rows)) {
     ThreadPlan threads({.tokens = sizes.tokens,
                         .batch = sizes.batch,
@@ -80,14 +80,18 @@ CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, Projection projecti
               Layout::kBatch};
     }
   }
-  ThreadPlan threads({.tokens = sizes.tokens,
-                      .batch = sizes.batch,
-                      .hidden = sizes.hidden,
-                      .weights = sizes.recurrent_weights(),
-                      .weight_bytes = sizeof(T),
-                      .row_tile = kernels.row_tile,
-                      .unit_tile = kernels.unit_tile,
-                      .sharing = projected ? UnitSharing::kNever : UnitSharing::kAllowed});
+  // The math of whole rows takes as long as this many multiplications; next to a recurrent matmul
+  // that of pairs takes little.
+  const int64_t math = sizes.sees_rows ? 16 * sizes.gate_rows : 0;
+  ThreadPlan threads(
+      {.tokens = sizes.tokens,
+       .batch = sizes.batch,
+       .hidden = sizes.hidden,
+       .weights = sizes.recurrent_weights() + math,
+       .weight_bytes = sizeof(T),
+       .row_tile = kernels.row_tile,
+       .unit_tile = kernels.unit_tile,
+       .sharing = projected || sizes.sees_rows ? UnitSharing::kNever : UnitSharing::kAllowed});
   const bool can_be_unpacked = kernels.add_unpacked != nullptr;
   const MatmulMode matmuls = matmul_mode(sizes, bytes, threads, can_be_unpacked);
   const InputWeights of_x =

@@ -1,9 +1,9 @@
-"""Cells without compiled kernels: layer-normalized LSTMs, RUM, GORU and EURNN in plain PyTorch.
+"""Cells whose equations take a row of units as a whole, in plain PyTorch.
 
-They keep to the rules of `rotcell.reference`: nothing happens in place, any float type, any device.
-A cell here states its equations as a whole timestep, because the cells differ in what feeds a gate:
-sums over a row between matmul and activation (layer norm, RUM) and constant rotations of the whole
-state (GORU, EURNN).
+Layer-normalized LSTMs and RUM have sums over a row between matmul and activation; GORU and EURNN
+have constant rotations of the whole state. They keep to the rules of `rotcell.reference`: nothing
+happens in place, any float type, any device. Each states its equations as a whole timestep, and has
+its own tuple of weights. `ROW_CELLS` is the list; csrc/cells has the same cells for machines.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from .reference import GATE_FUNCTIONS, LSTM, NONE, PAIRS, Cell, Recurrence, Rota
 
 __all__ = [
     "LAYER_NORM_EPS",
+    "ROW_CELLS",
     "EURNNWeights",
     "GORUWeights",
     "LayerNormWeights",
     "RUMWeights",
-    "ReferenceCell",
+    "RowCell",
     "eurnn",
     "goru",
     "layer_norm_lstm",
@@ -48,16 +49,18 @@ class Step(NamedTuple):
 
 
 def _no_step(*arguments: Any) -> tuple[Tensor, ...]:
-    raise NotImplementedError("the equations of a ReferenceCell are those of its step()")
+    raise NotImplementedError("the equations of a RowCell are those of its step()")
 
 
-class ReferenceCell(Cell):
-    """A cell that always runs on the reference.
+class RowCell(Cell):
+    """A cell whose equations take a row of units as a whole.
 
     Attributes:
         weights_type: its weights, in place of `reference.Weights`.
         gates: short names of its gates, in the order of the rows of ``w_ih``.
     """
+
+    sees_rows = True
 
     def __init__(
         self,
@@ -71,6 +74,7 @@ class ReferenceCell(Cell):
         recurrent_gates: Sequence[str] = (),
         gate_values: Callable[[Step, Any], list[Tensor]] | None = None,
         capacity: int = 0,
+        biased_gates: Sequence[str] = (),
     ) -> None:
         recurrence = Recurrence(dict(gates), {}, states, can_project, step=_no_step)
         super().__init__(name, recurrence, rotation)
@@ -79,6 +83,7 @@ class ReferenceCell(Cell):
         self._gate_values = gate_values
         self._recurrent_gates = tuple(recurrent_gates)
         self._capacity = capacity
+        self._biased_gates = tuple(biased_gates)
 
     def own_dimensions(self, hidden_size: int) -> dict[str, int]:
         """The letters of its parameters' shapes that other cells do not have."""
@@ -89,6 +94,11 @@ class ReferenceCell(Cell):
         if self._recurrent_gates:
             return len(self._recurrent_gates) * hidden_size
         return super().recurrent_rows(hidden_size, angles_from)
+
+    def split_bias(self, bias: Tensor, recurrent_rows: int) -> tuple[Tensor, Tensor]:
+        """The gradients of b_ih and b_hh, of the first rows, from that of the saved columns."""
+        input_rows = bias.shape[0] * len(self._biased_gates) // len(self.gates)
+        return bias[:input_rows].clone(), bias[:recurrent_rows].clone()
 
     def step(
         self,
@@ -187,14 +197,23 @@ def _layer_norm_lstm_step(cell: Cell, step: Step, weights: LayerNormWeights) -> 
     return (y if weights.w_hr is None else F.linear(y, weights.w_hr)), c
 
 
-class _LayerNormLSTM(ReferenceCell):
+class _LayerNormLSTM(RowCell):
     def __init__(self, name: str, rotation: Rotation) -> None:
         super().__init__(
             name, LSTM.gates, LSTM.states, LayerNormWeights,
             functools.partial(_layer_norm_lstm_step, self),
             rotation=rotation, can_project=True,
             gate_values=functools.partial(_layer_norm_lstm_gates, self),
+            biased_gates=(*LSTM.gates, *rotation.gates),
         )  # fmt: skip
+
+    def saved_rows(self, hidden_size: int) -> int:
+        """Columns that kernels save: what x gives to all gates, then what h does."""
+        return 2 * self.rows(hidden_size)
+
+    def bias_columns(self, hidden_size: int) -> int:
+        """Numbers of the gradient that the kernels compute for both biases together."""
+        return self.rows(hidden_size)
 
 
 _LAYER_NORM_LSTMS = {
@@ -203,7 +222,7 @@ _LAYER_NORM_LSTMS = {
 }
 
 
-def layer_norm_lstm(plain: str) -> ReferenceCell:
+def layer_norm_lstm(plain: str) -> RowCell:
     """The layer-normalized variant of the cell with this name."""
     return _LAYER_NORM_LSTMS[plain]
 
@@ -271,13 +290,27 @@ def _rum_step(eta: float | None, step: Step, weights: RUMWeights) -> tuple[Tenso
     return (h,)
 
 
+class _RUM(RowCell):
+    constant_names = ("norm",)
+
+    def __init__(self, eta: float | None) -> None:
+        super().__init__(
+            "rum", {"r": "target", "u": "update", "e": "embedding"}, ("h",), RUMWeights,
+            functools.partial(_rum_step, eta), recurrent_gates=("r", "u"),
+            biased_gates=("r", "u", "e"),
+        )  # fmt: skip
+        self.constants = (eta or 0.0,)
+
+    def with_constants(self, *values: float) -> Cell:
+        """The cell with another norm; 0 for none."""
+        (norm,) = values
+        return rum(norm or None)
+
+
 @functools.cache
-def rum(eta: float | None = None) -> ReferenceCell:
+def rum(eta: float | None = None) -> RowCell:
     """The rotational unit of memory (lambda = 0); eta is the norm that every state gets."""
-    return ReferenceCell(
-        "rum", {"r": "target", "u": "update", "e": "embedding"}, ("h",), RUMWeights,
-        functools.partial(_rum_step, eta), recurrent_gates=("r", "u"),
-    )  # fmt: skip
+    return _RUM(eta)
 
 
 # Constant rotations of the whole state
@@ -336,11 +369,11 @@ def _goru_step(step: Step, weights: GORUWeights) -> tuple[Tensor, ...]:
 
 
 @functools.cache
-def goru(capacity: int = 2) -> ReferenceCell:
+def goru(capacity: int = 2) -> RowCell:
     """The gated orthogonal recurrent unit, with this number of layers of rotations."""
-    return ReferenceCell(
+    return RowCell(
         "goru", {"r": "reset", "g": "update", "c": "candidate"}, ("h",), GORUWeights, _goru_step,
-        recurrent_gates=("r", "g"), capacity=capacity,
+        recurrent_gates=("r", "g"), capacity=capacity, biased_gates=("r", "g"),
     )  # fmt: skip
 
 
@@ -359,8 +392,13 @@ def _eurnn_step(step: Step, weights: EURNNWeights) -> tuple[Tensor, ...]:
 
 
 @functools.cache
-def eurnn(capacity: int = 2) -> ReferenceCell:
+def eurnn(capacity: int = 2) -> RowCell:
     """The efficient unitary RNN, real-valued, with this number of layers of rotations."""
-    return ReferenceCell(
+    return RowCell(
         "eurnn", {"n": "candidate"}, ("h",), EURNNWeights, _eurnn_step, capacity=capacity
     )
+
+
+#: The cells with kernels, with their options at their defaults: the same ones, in the same order,
+#: as RowCells in csrc/cells/list.h.
+ROW_CELLS = (*_LAYER_NORM_LSTMS.values(), rum(), goru(), eurnn())

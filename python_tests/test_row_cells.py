@@ -1,7 +1,8 @@
-"""Layer norm, RUM, GORU and EURNN against their equations, written once more in float64."""
+"""Cells that see whole rows against their equations, written once more in float64."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import doctest
 import importlib
@@ -17,11 +18,11 @@ import torch
 from helpers import assert_all_near, assert_near, double_parameters, gradients, leaves, pack
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 import rotcell
-from rotcell.reference_only import rotate_by_layers, rotate_from_to
-
-pytestmark = pytest.mark.filterwarnings("ignore:rotcell has no kernels:UserWarning")
+from rotcell.reference_rows import rotate_by_layers, rotate_from_to
 
 Parameters = dict[str, Tensor]
 
@@ -436,17 +437,21 @@ def test_compile_and_export(case: Case) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-@pytest.mark.parametrize("name", ["layer_norm_rot_lstm", "rum_eta", "goru", "eurnn"])
-def test_onnx_for_a_fixed_number_of_steps(name: str) -> None:
+@pytest.mark.parametrize("name", ["layer_norm_rot_lstm", "rum_eta", "goru_capacity_5", "eurnn"])
+def test_onnx_with_any_number_of_steps(name: str) -> None:
     onnx_reference = pytest.importorskip("onnx.reference")
     pytest.importorskip("onnxscript")
+    import rotcell.onnx
+
     layer = CASES[name].make().eval()
-    batch = torch.export.Dim.DYNAMIC
+    dynamic = torch.export.Dim.DYNAMIC
     program = torch.onnx.export(
-        layer, (torch.randn(3, 2, 3),), dynamo=True, verbose=False, dynamic_shapes=({1: batch},)
-    )
+        layer, (torch.randn(3, 2, 3),), dynamo=True, verbose=False,
+        dynamic_shapes=({0: dynamic, 1: dynamic},),
+        custom_translation_table=rotcell.onnx.translations(),
+    )  # fmt: skip
     run = onnx_reference.ReferenceEvaluator(program.model_proto).run
-    x = torch.randn(3, 4, 3)
+    x = torch.randn(6, 4, 3)
     found = run(None, {program.model_proto.graph.input[0].name: x.numpy()})[0]
     assert_near(torch.from_numpy(found), layer(x)[0])
 
@@ -467,7 +472,7 @@ def test_trace_of_a_layer_normalized_lstm(name: str, reverse: int) -> None:
     rows = [torch.randn(length, 3, dtype=torch.float64) for length in (2, 4)]
     states = case.states(layer, 2)
     trace = rotcell.trace(layer, pack(rows), case.hx(states))
-    assert torch.equal(trace.output.data, layer(pack(rows), case.hx(states))[0].data)
+    assert_near(trace.output.data, layer(pack(rows), case.hx(states))[0].data)
     direction = trace[reverse]
     assert direction.rotates == (name == "layer_norm_rot_lstm")
     suffix = "_l0" + "_reverse" * reverse
@@ -500,14 +505,132 @@ def test_copies_and_whole_models_from_files(case: Case) -> None:
         assert torch.equal(twin(x)[0], layer(x)[0])
 
 
-def test_a_missing_kernel_warns_once(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
-    monkeypatch.setattr("rotcell.ops.availability._warned_cells", set())
+# Kernels
+
+
+class CalledOps(TorchDispatchMode):
+    """Records which ops of ours are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "rotcell":
+            self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_call_is_one_op_each_way_without_a_warning(case: Case) -> None:
     layer = case.make()
-    with pytest.warns(UserWarning, match=f"no kernels for the cell '{layer._cell.name}'"):
-        layer(torch.randn(2, 1, 3))
-    with warnings.catch_warnings():
+    name = layer._cell.name
+    with warnings.catch_warnings(), CalledOps() as called:
         warnings.simplefilter("error")
+        layer(torch.randn(2, 1, 3))[0].sum().backward()
+    assert called.names == [name, f"{name}_backward"]
+
+
+@pytest.mark.parametrize("zoneout", [0.0, 0.3])
+@pytest.mark.parametrize(
+    ("batch", "steps", "size"), [(1, 3, 3), (1, 40, 33), (9, 40, 50), (37, 30, 18), (20, 3, 130)]
+)
+def test_kernels_agree_with_the_reference(
+    case: Case, batch: int, steps: int, size: int, zoneout: float
+) -> None:
+    layer = case.make(7, size, zoneout=zoneout, dtype=torch.float64)
+    with torch.no_grad():  # with larger weights small errors grow from step to step
+        for name, parameter in layer.named_parameters():
+            parameter.mul_(size**-0.5 if name.startswith("weight_hh") else 1.0)
+            parameter.mul_(0.3 if name.startswith("gain_hh") else 1.0)
+    x = torch.randn(steps, batch, 7, dtype=torch.float64)
+    resets = torch.rand(steps, batch) < 0.1
+    inputs = leaves([x, *case.states(layer, batch), *layer.parameters()])
+    names = [name for name, _ in layer.named_parameters()]
+
+    def run() -> list[Tensor]:
+        torch.manual_seed(5)
+        given = dict(zip(names, inputs[1 + case.num_states :], strict=True))
+        hx = case.hx(inputs[1 : 1 + case.num_states])
+        call = torch.func.functional_call
+        out, last = call(layer, given, (inputs[0], hx), {"resets": resets} if zoneout else {})
+        return [out, last] if isinstance(last, Tensor) else [out, *last]
+
+    found = run()
+    with rotcell.use_reference():
+        expected = run()
+    assert_all_near(found, expected, tolerance=1e-10)
+    weights = [torch.randn_like(r) for r in expected]
+    of = ["x", "h", "c"][: 1 + case.num_states] + names
+    wanted = gradients(expected, inputs, weights)
+    assert_all_near(gradients(found, inputs, weights), wanted, of, 1e-9, least_scale=1.0)
+
+
+def test_the_number_of_threads_changes_no_bit(case: Case) -> None:
+    layer = case.make(8, 40)
+    x = torch.randn(60, 37, 8)
+    threads = torch.get_num_threads()
+    results = []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            layer.zero_grad()
+            out = layer(x)[0]
+            out.square().sum().backward()
+            results.append([out, *(p.grad for p in layer.parameters())])
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def angle_case(angle: str) -> tuple[Any, Tensor]:
+    """A RUM whose e and r have this angle at every step, and its input."""
+    layer = rotcell.RUM(4, 4, bias=False, dtype=torch.float64)
+    of_e = 0.0 if angle == "e zero" else 1.0
+    of_r = {"opposite": -1.0, "r zero": 0.0}.get(angle, 2.0)
+    with torch.no_grad():
+        layer.weight_hh_l0.zero_()
+        for gate, scale in (("e", of_e), ("r", of_r)):
+            layer.gate_rows(gate, "weight_ih_l0").copy_(scale * torch.eye(4))
+    return layer, torch.randn(3, 2, 4, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("angle", ["parallel", "opposite", "e zero", "r zero"])
+def test_rum_kernel_at_special_angles(angle: str) -> None:
+    layer, x = angle_case(angle)
+    results = []
+    for uses_reference in (False, True):
+        layer.zero_grad()
+        inputs = leaves([x, torch.ones(1, 2, 4, dtype=torch.float64)])
+        with rotcell.use_reference() if uses_reference else contextlib.nullcontext():
+            out = layer(*inputs)[0]
+        out.sum().backward()
+        results.append([out, *(i.grad for i in inputs), *(p.grad for p in layer.parameters())])
+    assert all(t.isfinite().all() for t in results[0])
+    # Of opposite vectors the gradients are those of a division by the rounding error.
+    if angle == "opposite":
+        assert_near(results[0][0], results[1][0])
+    else:
+        assert_all_near(*results, tolerance=1e-9, least_scale=1.0)
+
+
+def test_ops_refuse_parameters_of_other_shapes() -> None:
+    layer = rotcell.GORU(3, 4, capacity=3)
+    layer.angles_l0 = torch.nn.Parameter(torch.zeros(3, 3))
+    with pytest.raises(RuntimeError, match=r"expected angles of shape \[3, 2\], got \[3, 3\]"):
         layer(torch.randn(2, 1, 3))
+    layer.angles_l0 = torch.nn.Parameter(torch.zeros(3, 2))
+    layer.threshold_l0 = torch.nn.Parameter(torch.zeros(5))
+    with pytest.raises(RuntimeError, match=r"expected threshold of shape \[4\], got \[5\]"):
+        layer(torch.randn(2, 1, 3))
+
+
+def test_flops_are_those_of_the_matmuls() -> None:
+    counts = {}
+    for layer in (rotcell.LSTM(3, 5), rotcell.LSTM(3, 5, layer_norm=True), rotcell.EURNN(3, 5)):
+        with FlopCounterMode(display=False) as counter:
+            layer(torch.randn(7, 2, 3))
+        counts[repr(layer)] = counter.get_total_flops()
+    assert list(counts.values()) == [2 * 14 * 20 * 8, 2 * 14 * 20 * 8, 2 * 14 * 5 * 3]
 
 
 # Names, shapes, starts, checkpoints
@@ -544,7 +667,7 @@ def test_docstrings_document_arguments_and_parameters(layer: Any) -> None:
         assert f"``{name.replace('_l0', '_l{k}')}``: ``[" in text, name
 
 
-@pytest.mark.parametrize("module", ["reference_only", "layers.rum", "layers.orthogonal"])
+@pytest.mark.parametrize("module", ["reference_rows", "layers.rum", "layers.orthogonal"])
 def test_docstring_examples_run(module: str) -> None:
     result = doctest.testmod(importlib.import_module(f"rotcell.{module}"))
     assert result.attempted > 0
