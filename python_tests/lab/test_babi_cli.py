@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import shutil
 from pathlib import Path
@@ -22,6 +23,7 @@ from rotcell.lab.tasks.babi.experiments import EXPERIMENTS, make_plan
 from rotcell.lab.tasks.babi.sweep.collect import collect
 from rotcell.lab.tasks.babi.sweep.runner import Folder
 from rotcell.lab.tasks.babi.train import train
+from rotcell.lab.training.loop import Budget
 
 SOFT = ["--cells", "lstm-torch,rotlstm", "--gates", "sigmoid"]
 
@@ -300,11 +302,19 @@ def test_demo(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(demo, "local_engine", lambda workers, models: in_this_process)
+    small = dataclasses.replace(
+        demo.groups.TASK, epoch_steps=2, budget=Budget(2, "linear", target=0.001)
+    )
+    monkeypatch.setattr(demo.groups, "TASK", small)
     if not plot:
         monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     options = ["--epochs", "1", "--questions", "40", "--out", str(tmp_path)]
     assert cli.main(["demo", *options]) == 0
     out, err = capsys.readouterr()
+    assert "weights     steps     T 128     T 512" in out
+    assert f"LSTM{525:32}{'-':>10}" in out
+    assert f"RotLSTM{585:29}{'-':>10}" in out
+    assert (tmp_path / "turns.png").exists() == plot
     assert "4/4 task18-rotlstm" in err
     assert "2/2 task18-lstm-size50-seed0-packed" in err
     assert " 1 single-supporting-fact " in out

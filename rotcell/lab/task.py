@@ -125,11 +125,25 @@ class LabTask(ABC):
         self, settings: LabSettings, data: Path | None, on_epoch: OnEpoch | None = None
     ) -> Record:
         """Train and test; the record of the run."""
+        return self.train(settings, data, on_epoch)[0]
+
+    def has_look(self, settings: LabSettings) -> bool:
+        """Whether `look` shows anything of such a model."""
+        return False
+
+    def look(self, settings: LabSettings, problem: Problem) -> tuple[str, bytes]:
+        """What a trained model has learned, in words and as a PNG."""
+        raise NotImplementedError
+
+    def train(
+        self, settings: LabSettings, data: Path | None, on_epoch: OnEpoch | None = None
+    ) -> tuple[Record, Problem]:
+        """As `run`; then the problem with the trained model."""
         report = None if on_epoch is None else lambda n, curve: on_epoch(n, curve.validation[-1])
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they are
             problem, named = self.problem(settings, data)
             outcome, curve, spent = run_problem(problem, settings, report)
-        return {
+        record = {
             "format": FORMAT,
             "settings": settings.plain(),
             "data": asdict(named),
@@ -140,6 +154,7 @@ class LabTask(ABC):
             "seconds": round(spent.wall, 3),
             "cpu_seconds": round(spent.processor, 3),
         }
+        return record, problem
 
     def score(self, record: Record) -> tuple[float, float]:
         """Infinite for a target that was not reached."""

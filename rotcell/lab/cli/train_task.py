@@ -11,6 +11,7 @@ import torch
 from rotcell.lab import tasks
 from rotcell.lab.cells import CELLS, STARTS
 from rotcell.lab.cli.options import positive
+from rotcell.lab.errors import SettingsError
 from rotcell.lab.files import write_atomically
 from rotcell.lab.memory import keep_freed_memory
 from rotcell.lab.progress import ProgressBar, duration
@@ -39,11 +40,15 @@ def add_arguments(parser: argparse.ArgumentParser, task: LabTask) -> None:
     parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
     parser.add_argument("--threads", type=positive, default=1, help="CPU threads (default 1)")
     parser.add_argument("--record", type=Path, metavar="FILE.json", help="write the run's record")
+    if type(task).has_look is not LabTask.has_look:
+        parser.add_argument(
+            "--look", type=Path, metavar="FILE.png", help="draw what the model has learned"
+        )
     if task.needs_data:
         parser.add_argument(
             "--data", type=Path, required=True, metavar="DIR", help="folder of the task's data"
         )
-    parser.set_defaults(run=run, data=None)
+    parser.set_defaults(run=run, data=None, look=None)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -51,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
     keep_freed_memory()
     torch.set_num_threads(options.threads)
     task = tasks.find(options.trained_task)
+    assert isinstance(task, LabTask)
     start = options.start or ("pi" if CELLS[options.cell].rotating else "")
     settings = task.settings(
         {
@@ -64,8 +70,12 @@ def run(options: argparse.Namespace) -> int:
             "dropout": options.dropout,
         }
     )
+    if options.look is not None and not task.has_look(settings):
+        raise SettingsError(
+            f"--look shows nothing of --cell {options.cell} with --dataset {options.dataset}"
+        )
     bar = ProgressBar()
-    record = task.run(
+    record, problem = task.train(
         settings,
         options.data,
         lambda epoch, error: bar.note(f"epoch {epoch:4}  validation error {error:.5f}"),
@@ -77,6 +87,10 @@ def run(options: argparse.Namespace) -> int:
         f"validation: {outcome['validation']}); {outcome['parameters']} weights; data: "
         f"{record['data']['name']}; {duration(record['seconds'])}"
     )
+    if options.look is not None:
+        words, picture = task.look(settings, problem)
+        print(words)
+        write_atomically(options.look, picture)
     if options.record is not None:
         write_atomically(options.record, (json.dumps(record, indent=1) + "\n").encode())
     return 0

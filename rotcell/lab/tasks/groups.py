@@ -14,21 +14,23 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from rotcell.lab.cells import CELLS
 from rotcell.lab.task import DataFile, LabTask
 from rotcell.lab.training.loop import Budget, Problem
 from rotcell.lab.training.settings import LabSettings, seed_of
-from rotcell.lab.training.tagging import Examples, Tagging, generated
+from rotcell.lab.training.tagging import Examples, Tagger, Tagging, generated
 
 DATASETS: Final = ("parity", "mod5", "mod7", "s3", "a5", "s5")
+#: The groups of additions, by name; the others are of permutations.
+CYCLIC: Final = {"parity": 2, "mod5": 5, "mod7": 7}
 SOLVED: Final = 0.999  # accuracy over all steps at `solve_length`
 
 
 @lru_cache
 def multiplication(dataset: str) -> Tensor:
     """[n, n]: the product of the elements i and j, both numbered from 0, the identity."""
-    cyclic = {"parity": 2, "mod5": 5, "mod7": 7}
-    if dataset in cyclic:
-        order = cyclic[dataset]
+    if dataset in CYCLIC:
+        order = CYCLIC[dataset]
         numbers = torch.arange(order)
         return (numbers[:, None] + numbers) % order
     degree = int(dataset[1])
@@ -106,6 +108,20 @@ class Groups(LabTask):
         order = len(multiplication(settings.dataset))
         shown = sequences(settings.dataset, self.train_length, self.batch, seed=0)
         return _Tracking(self, settings), generated(f"{order} elements", shown)
+
+    def has_look(self, settings: LabSettings) -> bool:
+        """For layers that rotate pairs, on groups of additions."""
+        return settings.cell in ("rotlstm", "rotgru") and settings.dataset in CYCLIC
+
+    def look(self, settings: LabSettings, problem: Problem) -> tuple[str, bytes]:
+        """How far each pair of units turns for each element."""
+        from rotcell.lab.turns import draw_turns, turns_by_element  # which imports this file
+
+        assert isinstance(problem.model, Tagger)
+        turns = turns_by_element(problem.model, settings.dataset)
+        rules = (f"pair {pair}: {turns.rule(pair)}" for pair in range(turns.mean.shape[1]))
+        title = f"{CELLS[settings.cell].title}, {settings.dataset}, seed {settings.seed}"
+        return "; ".join(rules), draw_turns(turns, title)
 
     def protocol(self) -> dict[str, Any]:
         """Everything fixed but the budget."""
