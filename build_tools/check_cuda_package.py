@@ -40,8 +40,9 @@ class Recorder(TorchDispatchMode):
 
 def ops():
     names = torch._C._dispatch_get_all_op_names()
-    # Biases of rows are for the CPU.
-    ours = (n for n in names if n.startswith("rotcell::") and not n.endswith(".row_bias"))
+    # Biases of rows, and int8 weights, are for the CPU.
+    of_cpu = (".row_bias", "_int8")
+    ours = (n for n in names if n.startswith("rotcell::") and not n.endswith(of_cpu))
     return sorted(ours)
 
 

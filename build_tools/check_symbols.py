@@ -107,11 +107,11 @@ def faults(library, manylinux=None):
 
 def kernel_faults(path):
     """The weak symbols of a kernel object that are outside its namespace, as sentences."""
-    name = re.match(r"kernels_([a-z0-9_]+)\.", Path(path).name)
+    name = re.match(r"(kernels|int8)_([a-z0-9_]+)\.", Path(path).name)
     if name is None:
-        yield f"{path}: expected an object named kernels_INSTRUCTION_SET.o"
+        yield f"{path}: expected an object named kernels_INSTRUCTION_SET.o or int8_INSTRUCTIONS.o"
         return
-    isa = name[1]
+    isa = name[2] if name[1] == "kernels" else f"int8_isa_{name[2]}"
     # Mangled, because c++filt does not know all lambdas: _ZN7rotcell3cpu4avx2..., with letters
     # before the N for lambdas, guards and tables.
     own = re.compile(rf"_Z[ZGVTRSI]*NK?7rotcell3cpu{len(isa)}{isa}")
@@ -131,7 +131,7 @@ def main():
         nargs="+",
         default=[],
         metavar="OBJECT",
-        help="compiled kernels_INSTRUCTION_SET.cpp: no weak symbol outside their namespace",
+        help="compiled kernels_*.cpp, int8_*.cpp: no weak symbol outside their namespace",
     )
     parser.add_argument(
         "--manylinux", choices=MANYLINUX, help="no symbol newer than wheels of this tag may need"

@@ -38,6 +38,13 @@ AVX512_FLAGS = [
 ]
 AVX512_BF16_FLAGS = ["-mavx512bf16", *AVX512_FLAGS]
 
+# Of the int8 kernels: without contraction every instruction set gives the same bits.
+INT8_FLAGS = {
+    "int8_avx2": [*AVX2_FLAGS, "-ffp-contract=off"],
+    "int8_avx_vnni": ["-mavxvnni", *AVX2_FLAGS, "-ffp-contract=off"],
+    "int8_avx512_vnni": ["-mavx512vnni", *AVX512_FLAGS, "-ffp-contract=off"],
+}
+
 # torch's headers then declare only what every torch from the oldest on has.
 TARGET_FLAGS = [f"-DTORCH_TARGET_VERSION=0x{OLDEST_TORCH[0]:02x}{OLDEST_TORCH[1]:02x}000000000000"]
 
@@ -58,6 +65,8 @@ def _found(*patterns):
 
 def own_flags(source):
     """The flags that only this source gets."""
+    if source.stem in INT8_FLAGS:
+        return INT8_FLAGS[source.stem]
     if source.stem.endswith("_avx2"):
         return AVX2_FLAGS
     if source.stem.endswith("_avx512"):

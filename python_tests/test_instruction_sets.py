@@ -38,7 +38,10 @@ def test_bfloat16_with_the_set_that_emulates_its_instructions():
 # "generic_bf16" and "avx512_bf16" differ from "generic" and "avx512" in bfloat16 only.
 @pytest.mark.parametrize("name", [name for name in OTHER_SETS if not name.endswith("_bf16")])
 def test_kernels_match_the_reference_on_the_other_sets(name):
-    files = [str(Path(__file__).with_name(f"test_{n}.py")) for n in ("kernels", "special_values")]
+    files = [
+        str(Path(__file__).with_name(f"test_{n}.py"))
+        for n in ("kernels", "special_values", "quantized")
+    ]
     chosen = "reference or nan or saturate or special"
     finished = python(name, "-m", "pytest", "-q", "-x", *files, "-k", chosen)
     assert finished.returncode == 0, finished.stdout[-5000:]

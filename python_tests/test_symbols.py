@@ -31,9 +31,10 @@ def compile_kernels(compiler, source, target, *flags):
 
 # Without optimization nothing is inlined that need not be: every function of the C++ library shows.
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_the_kernels_define_no_weak_symbol_outside_their_namespace(compiler, tmp_path):
-    (source,) = (REPOSITORY / "csrc" / "cpu").rglob("kernels_avx2.cpp")
-    target = tmp_path / "kernels_avx2.o"
+@pytest.mark.parametrize("name", ["kernels_avx2", "int8_avx2"])
+def test_the_kernels_define_no_weak_symbol_outside_their_namespace(compiler, name, tmp_path):
+    (source,) = (REPOSITORY / "csrc" / "cpu").rglob(f"{name}.cpp")
+    target = tmp_path / f"{name}.o"
     compile_kernels(compiler, source, target, "-O0")
     checked = check(target)
     assert checked.returncode == 0, checked.stderr

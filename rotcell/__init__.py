@@ -35,6 +35,8 @@ from .layers import (
     RotLSTM,
     RotLSTMCell,
 )
+from .layers.quantized import QUANTIZED as _QUANTIZED
+from .layers.quantized import quantize_dynamic, register_with_torch_ao
 from .ops import use_reference
 from .tracing import trace
 
@@ -56,6 +58,7 @@ __all__ = [
     "__version__",
     "build_info",
     "cuda",
+    "quantize_dynamic",
     "reference",
     "trace",
     "use_reference",
@@ -78,8 +81,10 @@ torch.serialization.add_safe_globals(
         RotGRUCell,
         RotLSTM,
         RotLSTMCell,
+        *_QUANTIZED.values(),
     ]
 )
+register_with_torch_ao()
 
 _cuda_paths.set_up()
 _self_check.set_up()

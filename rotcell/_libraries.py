@@ -144,6 +144,14 @@ def computes_in_bfloat16() -> bool:
     return why_missing() is None and instruction_set().endswith("bf16")
 
 
+def int8_instructions() -> str:
+    """The instructions that matmuls with int8 weights use."""
+    function = _loaded_cpu().rotcell_int8_instructions
+    function.restype = ctypes.c_char_p
+    instruction_set()  # raises if ROTCELL_ISA is none of them
+    return str(function().decode())
+
+
 def processors() -> int:
     """How many processors this process may use, by its affinity mask and its cgroups' quotas."""
     return int(_loaded_cpu().rotcell_processors())

@@ -49,6 +49,7 @@ def build_info() -> dict[str, str | int | bool | list[str] | None]:
         "native_reason": missing or build["native_reason"],
         "instruction_set": None if missing else _libraries.instruction_set(),
         "instruction_sets": [] if missing else _libraries.instruction_sets(),
+        "int8_instructions": None if missing else _libraries.int8_instructions(),
         "instruction_set_override": os.environ.get(INSTRUCTION_SET_VARIABLE),
         "cuda": build["cuda"],
         "cuda_loaded": _libraries.has_cuda(),
@@ -76,6 +77,7 @@ def describe() -> str:
             "instruction set": f"{info['instruction_set']}{forced}",
             **_instructions_of_dtypes(str(info["instruction_set"])),
             "usable here": ", ".join(sets),
+            "int8 weights": str(info["int8_instructions"]),
             "CUDA kernels": _cuda_kernels(info),
             "compiler": str(info["compiler"]),
         }

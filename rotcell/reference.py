@@ -394,6 +394,7 @@ class Cell:
         rotates: whether there are angles.
         reads_h: whether h feeds gates; otherwise w_hh has no rows, and there is no b_hh.
         op_name: the name of its compiled ops, if there are any.
+        is_quantized: whether its weights are int8.
         weights_type: what its weights come in, one tuple per layer and direction.
         sees_rows: whether its equations take a row of units as a whole, not pair by pair; see
             `rotcell.reference_rows`.
@@ -406,6 +407,7 @@ class Cell:
     ['g']
     """
 
+    is_quantized: ClassVar[bool] = False
     weights_type: type[Any] = Weights
     sees_rows: ClassVar[bool] = False
     constant_names: ClassVar[tuple[str, ...]] = ()

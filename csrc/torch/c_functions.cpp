@@ -2,6 +2,7 @@
 #include <exception>
 #include <string>
 
+#include "cpu/matmul/int8.h"
 #include "cpu/runtime/instruction_set.h"
 #include "cpu/runtime/processors.h"
 
@@ -28,6 +29,15 @@ ROTCELL_EXPORTED const char* rotcell_instruction_sets() try {
   return names.c_str();
 } catch (const std::exception&) {
   return nullptr;
+}
+
+// What matmuls with int8 weights use; null as rotcell_instruction_set.
+ROTCELL_EXPORTED const char* rotcell_int8_instructions() {
+  try {
+    return rotcell::cpu::int8_kernels().instructions;
+  } catch (const std::exception&) {
+    return nullptr;
+  }
 }
 
 // 1 if memory is missing to find out.

@@ -38,6 +38,7 @@ void run_backward(CellIndex cell, Overload overload, BackwardOp op, StableIValue
 class Library {
  public:
   static Library that_defines();                        // the schemas
+  static Library that_adds();                           // more of them, in any order
   static Library for_device(const char* dispatch_key);  // "CPU", "CUDA"
 
   void define(const std::string& schema);

@@ -62,6 +62,7 @@ inline DType float32() { return aoti_torch_dtype_float32(); }
 inline DType float64() { return aoti_torch_dtype_float64(); }
 inline DType float16() { return aoti_torch_dtype_float16(); }
 inline DType bfloat16() { return aoti_torch_dtype_bfloat16(); }
+inline DType int8() { return aoti_torch_dtype_int8(); }
 inline DType int64() { return aoti_torch_dtype_int64(); }
 inline DType boolean() { return aoti_torch_dtype_bool(); }
 

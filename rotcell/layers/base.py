@@ -137,6 +137,10 @@ class CellModule(nn.Module):
             for n in names
         ]
 
+    def _typed_weight(self, weights: Any) -> Tensor:
+        """One of a cell's weights: of the dtype that the input must have."""
+        return weights.w_ih  # type: ignore[no-any-return]
+
     def _in_fx_graph(self, *arguments: Any, **options: Any) -> Any:
         """Become one node in the graph that torch.fx is tracing, as torch's own layers do."""
         tracer: Any = next(a.tracer for a in arguments if isinstance(a, fx.Proxy))

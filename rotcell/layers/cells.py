@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, fx, nn
@@ -14,7 +14,7 @@ from rotcell.reference_rows import layer_norm_lstm
 
 from .base import CellModule, type_name, types_fit
 from .documentation import documented
-from .parameters import LAYER_NORM, RECURRENT, dimensions, present
+from .parameters import LAYER_NORM, RECURRENT, Parameter, dimensions, present
 
 __all__ = ["ClassicGRUCell", "GRUCell", "LSTMCell", "RotGRUCell", "RotLSTMCell"]
 
@@ -100,7 +100,7 @@ class _Cell(CellModule):
         shape, dtype, device = x.shape, x.dtype, x.device
         if len(shape) not in (1, 2) or shape[-1] != self.input_size:
             return False
-        if weights.w_ih.dtype != dtype:
+        if self._typed_weight(weights).dtype != dtype:
             return False
         for weight in weights:
             if weight is not None and weight.device != device:
@@ -139,7 +139,7 @@ class _Cell(CellModule):
         kept = zip(self._weight_names, weights, strict=True)
         present_weights = [(name, w) for name, w in kept if name is not None and w is not None]
         for name, tensor in [*present_weights, *named]:
-            if not types_fit(tensor, x):
+            if tensor.is_floating_point() and not types_fit(tensor, x):
                 raise RuntimeError(f"input is {x.dtype} but {name} is {tensor.dtype}")
             if tensor.device != x.device:
                 raise RuntimeError(f"input is on {x.device} but {name} is on {tensor.device}")
@@ -148,7 +148,7 @@ class _Cell(CellModule):
 class _LSTMCell(_Cell):
     """A cell with two states: the output h and the cell state c."""
 
-    _parameter_table = (*RECURRENT, *LAYER_NORM)
+    _parameter_table: ClassVar[tuple[Parameter, ...]] = (*RECURRENT, *LAYER_NORM)
 
     def _chosen_cell(self) -> Cell:
         if not self.layer_norm:

@@ -54,9 +54,10 @@ def compare(
     Returns:
         An error message, or None.
     """
+    tensors = {**module._parameters, **module._buffers}
     loaded = {
         name: getattr(state_dict[prefix + name], "shape", ())
-        for name in module._parameters
+        for name in tensors
         if prefix + name in state_dict
     }
     if not loaded:
@@ -90,7 +91,7 @@ def compare(
     # Two sizes of groups may have as many angles, but never the same ones.
     other_angles = found.get("rotation_size", 2) != module.rotation_size
     other_shapes = any(
-        shape != module._parameters[name].shape  # type: ignore[union-attr]
+        shape != tensors[name].shape  # type: ignore[union-attr]
         for name, shape in loaded.items()
     )
     if other_angles or other_shapes:

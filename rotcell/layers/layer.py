@@ -455,7 +455,7 @@ class Layer(CellModule, nn.RNNBase):
         )  # fmt: skip
 
     def _check_input(self, x: Tensor, weights: list[Weights], context: Tensor | None) -> None:
-        first = weights[0].w_ih
+        first = self._typed_weight(weights[0])
         if not types_fit(x, first):
             raise ValueError(
                 f"input is {x.dtype} but the weights are {first.dtype}: convert one of them"

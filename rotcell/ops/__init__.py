@@ -6,6 +6,7 @@ compiled library. This package registers what else torch needs to know about the
 - `cell_ops`: the ops of a cell, and where their arguments and results are, by name.
 - `sequences`: `sequence`, which runs one direction of one layer; `row_bias`: the same with a bias
   per row of the batch; `saved`: the same with what the kernels save for backward.
+- `quantized`: the same with int8 weights.
 - `autograd`: derivatives. `fake`: shapes without data. `flops`: counts for torch's FLOP counter.
 - `availability`: when the reference runs instead of a kernel. `by_reference`: how it does.
 - `private_torch`: every private API of torch that rotcell uses.

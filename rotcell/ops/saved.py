@@ -39,6 +39,10 @@ def sequence_with_saved(
     kernels do not save the gates, so the reference computes them.
     """
     device_type = x.device.type
+    if cell.is_quantized:
+        raise ValueError(
+            "a quantized layer keeps no gates to look at: trace the float32 layer it was made from"
+        )
     if isinstance(cell, RowCell):
         given, hooks = autocast(device_type, (x, *states, *weights), hooks)
         return cell.sequence_with_gates(

@@ -19,6 +19,7 @@ from .availability import lowers_float32, needs_reference, warn_of_missing_ops
 from .by_reference import as_tokens, laid_out_as, sequence_by_reference
 from .cell_ops import ACTIVATION_NUMBERS, CELL_OPS, CellArguments
 from .private_torch import below_autograd, is_tracing
+from .quantized import quantized_sequence
 
 __all__ = ["any_requires_grad", "autocast", "sequence"]
 
@@ -44,6 +45,11 @@ def sequence(
     are ``[N, H]``, in the dtype that the kernel saves them in.
     """
     ops = CELL_OPS.get(cell.op_name)
+    if cell.is_quantized:
+        return quantized_sequence(
+            cell, x, states, weights, batch_sizes, (reverse, gate_activation, angle_activation),
+            batch_first, hooks, return_cells,
+        )  # fmt: skip
     if ops is None:
         return _without_kernels(
             cell, x, states, weights, batch_sizes, (reverse, gate_activation, angle_activation),

@@ -15,6 +15,7 @@
 
 #include "cpu/runtime/instruction_set.h"
 #include "drivers/cpu_sequences.h"
+#include "drivers/int8_check.h"
 
 namespace {
 
@@ -304,6 +305,7 @@ int main(int count, char** arguments) {
   }
   check_all_gradients();
   check_all_bfloat16();
+  failures += check_int8();
   std::printf("%s: %d sequences, %d failures, largest error of float against double %.2g\n",
               instruction_set_name().c_str(), checked, failures, worst);
   return failures ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -17,6 +17,7 @@
 #include "cells/state_hooks.h"
 #include "cells/steps.h"
 #include "cpu/bfloat16.h"
+#include "cpu/loops/quantized.h"
 #include "cpu/runtime/barrier.h"
 
 namespace rotcell::cpu {
@@ -139,6 +140,7 @@ struct Forward {
   T* h_n;             // [B, P]
   T* c_n;             // [B, H]
   RowPointers<MathType<T>> row = {};
+  const QuantizedMatmuls* int8 = nullptr;  // instead of w_hh and projection; kUnpacked, float
 };
 
 enum class WeightGradient { kNotHere, kBySlot };

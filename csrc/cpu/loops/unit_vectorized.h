@@ -219,6 +219,13 @@ struct Sequence {
                                      const RowRun& run) {
         if (!run.from_h && !by_step) return;
         Number* gates = gate_row(begin) + run.first;
+        if constexpr (std::is_same_v<T, float>) {
+          if (p.int8) {
+            p.int8->multiply(operand + begin * width, end - begin, p.int8->w_hh, run.first_hh,
+                             run.rows, {gates, G}, gates, G, work.slot);
+            return;
+          }
+        }
         const Rows<T> rows{operand + begin * width, width, run.from_h ? width : 0};
         if (!packed) {
           if constexpr (!kRoundsStored<T>) {
@@ -278,11 +285,7 @@ struct Sequence {
         });
         if constexpr (S < kLast) wait(call, work);  // the next matmul needs all of the operands
       });
-      if (projected) {
-        multiply(Rows<T>{hidden_rows + s.begin * H, H, H}, s.end - s.begin,
-                 Panels<T>{p.projection, H, call.outputs}, Addend<T>{},
-                 out + s.begin * call.outputs, call.outputs);
-      }
+      if (projected) project(p, hidden_rows, s, out, work);
       if (hooked) {
         hooks.mix_h(out);
         if constexpr (Cell::kHasCellState) {
@@ -303,6 +306,21 @@ struct Sequence {
         copy_rows(c_after + s.ending * H, p.c_n + s.ending * H, ending, H, units);
       }
     }
+  }
+
+  // out [B, P] = hidden_rows [B, H] x w_hr^T, for the rows of a thread at a step.
+  static void project(const Forward<T>& p, const T* hidden_rows, const RowStep& s, T* out,
+                      const Work& work) {
+    const int64_t H = p.call.hidden, P = p.call.outputs;
+    if constexpr (std::is_same_v<T, float>) {
+      if (p.int8) {
+        p.int8->multiply(hidden_rows + s.begin * H, s.end - s.begin, p.int8->w_hr, 0, P, {},
+                         out + s.begin * P, P, work.slot);
+        return;
+      }
+    }
+    multiply(Rows<T>{hidden_rows + s.begin * H, H, H}, s.end - s.begin,
+             Panels<T>{p.projection, H, P}, Addend<T>{}, out + s.begin * P, P);
   }
 
   // With a projection, or if it makes the gradient of x, all units are one thread's.

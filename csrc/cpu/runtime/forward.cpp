@@ -147,7 +147,7 @@ class ForwardCall {
 }  // namespace
 
 template <class T>
-void forward(const LayerForward<T>& layer) {
+bool start_states(const LayerForward<T>& layer) {
   const LayerSizes& sizes = layer.sizes;
   const bool has_cell_state = kCells[layer.cell].has_cell_state;
   const bool no_steps = layer.sequence.steps().count == 0;
@@ -156,8 +156,16 @@ void forward(const LayerForward<T>& layer) {
   if (has_cell_state && (no_steps || layer.keep == Keep::kNothing)) {
     std::copy_n(layer.c0, sizes.batch * sizes.hidden, layer.c_n);
   }
-  if (!no_steps) ForwardCall<T>(layer).run();
+  return !no_steps;
 }
+
+template <class T>
+void forward(const LayerForward<T>& layer) {
+  if (start_states(layer)) ForwardCall<T>(layer).run();
+}
+
+template bool start_states(const LayerForward<float>&);
+template bool start_states(const LayerForward<double>&);
 
 template void forward(const LayerForward<float>&);
 template void forward(const LayerForward<double>&);

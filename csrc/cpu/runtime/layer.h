@@ -86,6 +86,11 @@ struct LayerBackward : Layer<T> {
   bool needs_weights() const { return grad_bias != nullptr; }
 };
 
+// What a forward pass begins with: the running cell state and, without any steps, h_n. Whether
+// there are steps.
+template <class T>
+bool start_states(const LayerForward<T>& layer);
+
 template <class T>
 void forward(const LayerForward<T>& layer);
 template <class T>

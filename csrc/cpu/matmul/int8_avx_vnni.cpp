@@ -1,0 +1,8 @@
+#define ROTCELL_ISA int8_isa_avx_vnni
+#include "cpu/matmul/int8_impl.h"
+
+namespace rotcell::cpu {
+
+constinit const Int8Kernels int8_avx_vnni = int8_isa_avx_vnni::make_int8_kernels("avx_vnni");
+
+}  // namespace rotcell::cpu
