@@ -301,6 +301,12 @@ def test_what_cannot_be_quantized_is_named(module, error, message):
         rotcell.quantize_dynamic(module)
 
 
+def test_build_info_names_the_instructions():
+    info = rotcell.build_info()
+    assert info["int8_instructions"] in ("generic", "avx2", "avx_vnni", "avx512_vnni")
+    assert (info["int8_instructions"] == "generic") == info["instruction_set"].startswith("generic")
+
+
 def test_wrong_calls_are_named():
     layer = rotcell.quantize_dynamic(rotcell.RotLSTM(3, 4))
     with pytest.raises(ValueError, match=r"input is torch\.float64 but the weights are torch\.fl"):

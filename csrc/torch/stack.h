@@ -119,7 +119,7 @@ inline Items& add_options(Items& inputs, const CellDescription& cell) {
 }
 
 inline void read_weights(StackReader& read, const CellDescription& cell, bool with_biases,
-                  LayerArguments& a) {
+                         LayerArguments& a) {
   a.w_ih = read.tensor();
   a.w_hh = read.tensor_if(cell.has_recurrent_weights());
   with_biases = with_biases && cell.has_biases();
