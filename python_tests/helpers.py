@@ -101,7 +101,14 @@ def _kind(description: Cell) -> Kind:
     return Kind(description, layer, cell, *plain)
 
 
-KINDS = tuple(_kind(description) for description in CELLS.values())
+#: Rotations of larger groups are options of these: test_rotation_size.py has them.
+KINDS = tuple(_kind(cell) for cell in CELLS.values() if cell.rotation.size == 2)
+#: The cells that rotate larger groups, below the layers.
+GROUPED = tuple(
+    Kind(cell, None, None, nn.LSTM if len(cell.states) > 1 else nn.GRU, nn.LSTMCell)
+    for cell in CELLS.values()
+    if cell.rotation.size > 2
+)
 #: For what is about one of them alone.
 LSTM, GRU, PLAIN_LSTM, CLASSIC_GRU, TORCH_GRU = KINDS[:5]
 ROTATING = tuple(kind for kind in KINDS if kind.description.rotates)

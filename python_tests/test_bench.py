@@ -30,6 +30,7 @@ import pages
 import report
 import resets
 import results
+import rotations
 import row_cells
 import speed_targets
 from cudnn import PERSIST_STATIC, PERSIST_STATIC_SMALL_H, STANDARD, Gpu, algorithm, algorithms
@@ -599,7 +600,7 @@ class TestMachine:
         with busy._busy_processes(1):
             assert machine._cores_used_by_others() > 0.1
 
-    @pytest.mark.parametrize("script", [compare, growth, resets, row_cells, busy])
+    @pytest.mark.parametrize("script", [compare, growth, resets, rotations, row_cells, busy])
     @pytest.mark.parametrize(
         ("state", "option"),
         [({"cores_used_by_others": 1.5}, "--allow-load"), ({"dirty": True}, "--allow-dirty")],
@@ -708,6 +709,28 @@ class TestBusy:
         monkeypatch.setattr(sys, "executable", "false")
         with pytest.raises(RuntimeError, match="quiet failed:"):
             busy.run_case(busy.CASES[0], busy.TINY, seconds=0.001)
+
+
+class TestRotations:
+    def test_tiny_run(self, tmp_path, capsys):
+        out = tmp_path / "rotations.json"
+        arguments = ["--shapes", "2x3x8x9", "--seconds", "0.01", "--out", str(out), *ANYWAY]
+        assert rotations.main(arguments) == 0
+        rows = results.load(out, rotations.KIND)["rows"]
+        assert [row["pass"] for row in rows] == ["train", "infer"]
+        for row in rows:
+            assert list(row["timings"]) == list(rotations.LAYERS)
+            assert not any("error" in timing for timing in row["timings"].values())
+            counts = row["flops_per_token"]
+            assert counts["nn.LSTM"] == 2 * 4 * 9 * (8 + 9)
+            assert counts["RotLSTM, k = 4"] == 2 * (4 * 9 + 12) * (8 + 9)
+            assert counts["LinearRotLSTM"] == 2 * (4 * 9 + 4) * 8
+        assert "LinearRotLSTM, k = 4" in capsys.readouterr().out
+
+    def test_unknown_layers_are_refused(self, capsys):
+        with pytest.raises(SystemExit):
+            rotations.main(["--layers", "GRU"])
+        assert "unknown layer 'GRU'" in capsys.readouterr().err
 
 
 class TestRowCells:

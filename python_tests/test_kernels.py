@@ -5,7 +5,7 @@ import os
 
 import pytest
 import torch
-from helpers import KINDS, LSTM, TOLERANCE, TORCH_GRU, Kind, assert_all_near
+from helpers import GROUPED, KINDS, LSTM, TOLERANCE, TORCH_GRU, Kind, assert_all_near
 from kernel_cases import Case, run, variants
 
 from rotcell.reference import GATE_FUNCTIONS
@@ -23,6 +23,9 @@ FUNCTIONS = {kind: (kind.kernel, kind.reference) for kind in KINDS}
 #: The ops' arguments reverse, gate_activation and angle_activation, as most tests have them.
 SIGMOIDS = (False, 0, 0)
 CASES = [case for kind in KINDS for case in variants(kind, SMALL + LARGER + FEW)]
+# Around the vectors of groups: 3 to 8 units in each of 2 to 16 lanes.
+GROUPED_SIZES = [*SMALL[2:], (3, 2, 3, 6), (9, 3, 8, 64), (6, 3, 65, 131)]
+CASES += [case for kind in GROUPED for case in variants(kind, [*GROUPED_SIZES, FEW[-1]])]
 
 
 def check_against_reference(case: Case, dtype: torch.dtype) -> None:

@@ -13,12 +13,11 @@ from helpers import assert_all_near, assert_near, gradients, leaves
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+from torch.utils.flop_counter import FlopCounterMode
 
 import rotcell
 from rotcell import LinearRotLSTM
 from rotcell.reference import rotate_groups
-
-pytestmark = pytest.mark.filterwarnings("ignore:rotcell has no kernels:UserWarning")
 
 TOLERANCES = {
     torch.float64: 1e-12,
@@ -163,7 +162,7 @@ def test_every_option_goes_with_it(options: dict[str, Any]) -> None:
     assert_all_near(*results)
 
 
-def test_compile_export_vmap_and_copies() -> None:
+def test_compile_export_vmap_trace_and_copies() -> None:
     layer = LinearRotLSTM(4, 6, dtype=torch.float64)
     x, context = torch.randn(6, 3, 3).double(), torch.randn(3, 1).double()
     beside = torch.cat([x, context.expand(6, 3, 1)], dim=-1)
@@ -177,8 +176,14 @@ def test_compile_export_vmap_and_copies() -> None:
     assert_near(exported(beside)[0], expected)
     each = torch.func.vmap(lambda one: layer(one)[0], in_dims=1, out_dims=1)(beside)
     assert_near(each, expected)
+    found = rotcell.trace(layer, beside)[0]
+    assert_near(found.output, expected)
+    assert found.angles.shape == (6, 3, 3)
     twin = copy.deepcopy(layer)
     assert torch.equal(twin(beside)[0], expected)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        layer(beside)
+    assert counter.get_total_flops() == 2 * 18 * 4 * 27
 
 
 def test_checkpoints_name_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -285,6 +286,39 @@ def test_layer_norm_does_not_go_with_it() -> None:
     for module in (rotcell.RotLSTM, rotcell.RotLSTMCell):
         with pytest.raises(ValueError, match="rotation_size must be 2 with layer_norm, got 4"):
             module(3, 8, rotation_size=4, layer_norm=True)
+
+
+@pytest.mark.parametrize("k", [3, 4, 8])
+@kinds
+def test_trace_names_the_plane_of_every_angle(kind: Kind, k: int) -> None:
+    layer, x = kind.layer(3, 2 * k + 1, rotation_size=k, dtype=torch.float64), torch.randn(5, 2, 3)
+    found = rotcell.trace(layer, x.double())[0]
+    planes, angles = found.planes, found.angles
+    assert isinstance(angles, Tensor)
+    assert angles.shape == (5, 2, len(planes))
+    assert len(planes) == 2 * angles_per_group(k)
+    assert planes[:2] == [(0, 0, (0, 1)), (0, 0, (2, 3)) if k > 3 else (0, 1, (1, 2))]
+    assert planes[len(planes) // 2] == (1, 0, (k, k + 1))
+    # Turning each plane by its angle, in this order, is the rotation.
+    d, after = found.before_rotation, found.after_rotation
+    assert isinstance(d, Tensor)
+    assert isinstance(after, Tensor)
+    turned = d.clone()
+    for plane, u in zip(planes, angles.unbind(-1), strict=True):
+        a, b = (turned[..., unit].clone() for unit in plane.units)
+        turned[..., plane.units[0]] = u.cos() * a - u.sin() * b
+        turned[..., plane.units[1]] = u.sin() * a + u.cos() * b
+    assert_near(turned, after)
+
+
+def test_page_and_summary_are_of_pairs_only(tmp_path: Path) -> None:
+    found = rotcell.trace(rotcell.RotLSTM(3, 8, rotation_size=4), torch.randn(5, 2, 3))
+    with pytest.raises(ValueError, match="summary describes pairs of units, got rotation_size=4"):
+        found.summary()
+    with pytest.raises(ValueError, match="shows pairs of units, got a layer with rotation_size=4"):
+        found.save(tmp_path / "page.html")
+    assert found._repr_html_() is None
+    assert found.to_numpy()["angles_l0"].shape == (5, 2, 12)
 
 
 def test_sizes_without_kernels_have_no_trace() -> None:

@@ -393,7 +393,8 @@ class Cell:
         can_project: whether the output may be projected to a smaller size.
         rotates: whether there are angles.
         reads_h: whether h feeds gates; otherwise w_hh has no rows, and there is no b_hh.
-        op_name: the name of its compiled ops, if there are any.
+        op_name: the name of its compiled ops, if there are any; a cell that does not read h has
+            those of the one that does.
         is_quantized: whether its weights are int8.
         weights_type: what its weights come in, one tuple per layer and direction.
         sees_rows: whether its equations take a row of units as a whole, not pair by pair; see
@@ -422,7 +423,7 @@ class Cell:
     ) -> None:
         self.name = name
         self.reads_h = reads_h
-        self.op_name = name
+        self.op_name = name if reads_h else name.removeprefix("linear_")
         self.family = name.removesuffix(f"_{rotation.size}")
         self.recurrence = recurrence
         self.rotation = rotation
@@ -626,6 +627,12 @@ CELLS = {
         Cell("lstm", LSTM, NONE),
         Cell("classic_gru", GRU, NONE),
         Cell("gru", TORCH_GRU, NONE),
+        Cell("rot_lstm_3", LSTM, group_rotation(3)),
+        Cell("rot_gru_3", GRU, group_rotation(3)),
+        Cell("rot_lstm_4", LSTM, group_rotation(4)),
+        Cell("rot_gru_4", GRU, group_rotation(4)),
+        Cell("rot_lstm_8", LSTM, group_rotation(8)),
+        Cell("rot_gru_8", GRU, group_rotation(8)),
     )
 }
 

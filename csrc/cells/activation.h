@@ -29,6 +29,10 @@ struct GateMath {
   static ROTCELL_INLINE P value(GateActivation function, const P& x) {
     return {value(function, x.a), value(function, x.b)};
   }
+  template <int K>
+  static ROTCELL_INLINE Group<V, K> value(GateActivation function, const Group<V, K>& x) {
+    return of_units<V, K>([&](int i) ROTCELL_LAMBDA_INLINE { return value(function, x.unit[i]); });
+  }
 
   // The derivative, from the value of the function.
   static ROTCELL_INLINE V slope(GateActivation function, V s) {
@@ -37,6 +41,10 @@ struct GateMath {
   }
   static ROTCELL_INLINE P slope(GateActivation function, const P& s) {
     return {slope(function, s.a), slope(function, s.b)};
+  }
+  template <int K>
+  static ROTCELL_INLINE Group<V, K> slope(GateActivation function, const Group<V, K>& s) {
+    return of_units<V, K>([&](int i) ROTCELL_LAMBDA_INLINE { return slope(function, s.unit[i]); });
   }
 
   // d times the derivative.

@@ -15,7 +15,8 @@
 //   kResident, kCooperative            whether it runs on these paths of a GPU
 //   kStepwise                          whether it runs on the stepwise path; true by default
 // The first matmul multiplies the old output, each further one the result of the stage before it;
-// the result of the last stage is the output. Everything is one pair of units, one row, one step:
+// the result of the last stage is the output. Everything is one group of Rotation::kUnits units
+// (pair.h), one row, one step:
 //   memory<Math>(gates, c_before)                         the new c, if kHasCellState
 //   result<Math>(Stage<S>, gates, h_before, c)            the result of the stage
 //   backward<Math>(Stage<S>, gates, state, d_result, ...) gradients of the stage's gates
@@ -42,32 +43,38 @@ enum class Activation {
 template <int S>
 using Stage = Constant<int, S>;
 
-// The angle of a pair of units, if there is one: as a fraction of a full turn once activated.
-template <class V, bool EXISTS>
-struct AngleValue {};
+// The angles of a group of units, if there are any: as fractions of a full turn once activated.
+template <class V, int COUNT>
+struct AngleValues {
+  V turns[COUNT];
+};
 template <class V>
-struct AngleValue<V, true> {
+struct AngleValues<V, 0> {};
+template <class V>
+struct AngleValues<V, 1> {
   V turns;
 };
 
-// The gates of a pair of units: before activation, after it, or their gradients.
+// The gates of a group of units: before activation, after it, or their gradients.
 template <class Cell, class Math>
-struct GateValues : AngleValue<typename Math::Value, Cell::Rotation::kHasAngles> {
-  using V = typename Math::Value;
+struct GateValues : AngleValues<typename Math::Value, Cell::Rotation::kPlanes> {
+  using P = Group<typename Math::Value, Cell::Rotation::kUnits>;
 
-  Pair<V> of_gate[Cell::kGateCount];
+  P of_gate[Cell::kGateCount];
 
-  ROTCELL_INLINE Pair<V>& operator[](int gate) { return of_gate[gate]; }
-  ROTCELL_INLINE const Pair<V>& operator[](int gate) const { return of_gate[gate]; }
+  ROTCELL_INLINE P& operator[](int gate) { return of_gate[gate]; }
+  ROTCELL_INLINE const P& operator[](int gate) const { return of_gate[gate]; }
 };
 
-// What the math of a pair of units may know of a step in the backward pass.
+// What the math of a group of units may know of a step in the backward pass.
+template <class Math, int K>
+struct GroupState {
+  Group<typename Math::Value, K> h_before;  // if Cell::kReadsOutput
+  Group<typename Math::Value, K> c_before;  // if Cell::kHasCellState, as is c
+  Group<typename Math::Value, K> c;
+};
 template <class Math>
-struct PairState {
-  Pair<typename Math::Value> h_before;  // if Cell::kReadsOutput
-  Pair<typename Math::Value> c_before;  // if Cell::kHasCellState, as is c
-  Pair<typename Math::Value> c;
-};
+using PairState = GroupState<Math, 2>;
 
 namespace detail {
 template <class Cell, class Body, int... GATES>
@@ -112,6 +119,17 @@ ROTCELL_INLINE constexpr void for_stages_back(const Body& body) {
 template <class Cell, int S>
 inline constexpr bool stage_turns = Cell::Rotation::kHasAngles && Cell::kRotationStage == S;
 
+// body(turn) for every angle of a group.
+template <class Gates, class Body>
+ROTCELL_INLINE void for_turns(Gates& gates, const Body& body) {
+  if constexpr (std::is_array_v<decltype(gates.turns)>) {
+#pragma GCC unroll 1
+    for (auto& turn : gates.turns) body(turn);
+  } else {
+    body(gates.turns);
+  }
+}
+
 // Preactivations of the gates of stage S become activations.
 template <class Cell, int S, class Math>
 ROTCELL_INLINE void activate(Activations activations, GateValues<Cell, Math>& gates) {
@@ -123,7 +141,13 @@ ROTCELL_INLINE void activate(Activations activations, GateValues<Cell, Math>& ga
     }
   });
   if constexpr (stage_turns<Cell, S>) {
-    gates.turns = GateMath<Math>::value(activations.angles, gates.turns);
+    if constexpr (Cell::Rotation::kPlanes == 1) {
+      gates.turns = GateMath<Math>::value(activations.angles, gates.turns);
+    } else {
+      for_turns(gates, [&](auto& turn) ROTCELL_LAMBDA_INLINE {
+        turn = GateMath<Math>::value(activations.angles, turn);
+      });
+    }
   }
 }
 
@@ -140,7 +164,15 @@ ROTCELL_INLINE void through_activations(Activations activations,
     }
   });
   if constexpr (stage_turns<Cell, S>) {
-    grads.turns = GateMath<Math>::through(activations.angles, grads.turns, gates.turns);
+    if constexpr (Cell::Rotation::kPlanes == 1) {
+      grads.turns = GateMath<Math>::through(activations.angles, grads.turns, gates.turns);
+    } else {
+#pragma GCC unroll 1
+      for (int i = 0; i < Cell::Rotation::kPlanes; ++i) {
+        grads.turns[i] =
+            GateMath<Math>::through(activations.angles, grads.turns[i], gates.turns[i]);
+      }
+    }
   }
 }
 
@@ -162,6 +194,8 @@ template <class Cell>
 concept DescribesItself = requires {
   typename Cell::Rotation;
   Cell::Rotation::kHasAngles;
+  Cell::Rotation::kUnits;
+  Cell::Rotation::kPlanes;
   Cell::Rotation::angles(0);
   Cell::kGateCount;
   Cell::kGateNames;
@@ -178,18 +212,23 @@ concept DescribesItself = requires {
 };
 
 template <class Cell>
-concept HasCellStateFunction = requires(const GateValues<Cell, DeclaredMath>& gates,
-                                        const Pair<double>& pair) {
-  requires std::is_same_v<decltype(Cell::template memory<DeclaredMath>(gates, pair)), Pair<double>>;
-};
+using DeclaredGroup = Group<double, Cell::Rotation::kUnits>;
+
+template <class Cell>
+concept HasCellStateFunction =
+    requires(const GateValues<Cell, DeclaredMath>& gates, const DeclaredGroup<Cell>& group) {
+      requires std::is_same_v<decltype(Cell::template memory<DeclaredMath>(gates, group)),
+                              DeclaredGroup<Cell>>;
+    };
 
 template <class Cell, int S>
 concept HasStageFunctions = requires(GateValues<Cell, DeclaredMath>& gates,
-                                     const PairState<DeclaredMath>& state, const Pair<double>& pair,
-                                     Pair<double>& grad) {
-  requires std::is_same_v<
-      decltype(Cell::template result<DeclaredMath>(Stage<S>{}, gates, pair, pair)), Pair<double>>;
-  Cell::template backward<DeclaredMath>(Stage<S>{}, gates, state, pair, grad, grad, gates);
+                                     const GroupState<DeclaredMath, Cell::Rotation::kUnits>& state,
+                                     const DeclaredGroup<Cell>& group, DeclaredGroup<Cell>& grad) {
+  requires std::is_same_v<decltype(Cell::template result<DeclaredMath>(Stage<S>{}, gates, group,
+                                                                       group)),
+                          DeclaredGroup<Cell>>;
+  Cell::template backward<DeclaredMath>(Stage<S>{}, gates, state, group, grad, grad, gates);
 };
 
 namespace detail {
@@ -216,9 +255,11 @@ constexpr bool later_matmuls_are_contiguous() {
   return true;
 }
 template <class Rotation>
-constexpr bool one_angle_per_pair() {
-  for (int units = 0; units < 8; ++units) {
-    if (Rotation::angles(units) != (Rotation::kHasAngles ? units / 2 : 0)) return false;
+constexpr bool angles_are_those_of_whole_groups() {
+  constexpr int K = Rotation::kUnits;
+  if (Rotation::kPlanes != (Rotation::kHasAngles ? K * (K - 1) / 2 : 0)) return false;
+  for (int units = 0; units < 4 * K; ++units) {
+    if (Rotation::angles(units) != units / K * Rotation::kPlanes) return false;
   }
   return true;
 }
@@ -242,13 +283,18 @@ constexpr bool gates_without_input_are_last() {
 }
 }  // namespace detail
 
+// Whether a cell's kernels are those of pairs: the others have the unit-vectorized loop of CPUs
+// only.
+template <class Cell>
+inline constexpr bool takes_pairs = Cell::Rotation::kUnits == 2;
+
 // Whether a cell runs on GPUs at all: the stepwise path is the one that takes every layer.
 template <class Cell>
 constexpr bool runs_on_gpus() {
   if constexpr (requires { Cell::kStepwise; }) {
-    return Cell::kStepwise;
+    return Cell::kStepwise && takes_pairs<Cell>;
   } else {
-    return true;
+    return takes_pairs<Cell>;
   }
 }
 
@@ -276,14 +322,16 @@ constexpr bool check_cell() {
                   "the rows of a matmul after the first are contiguous: its gates are neighbors");
     static_assert(Cell::kRotationStage >= 0 && Cell::kRotationStage < Cell::kStages,
                   "kRotationStage is one of the stages");
-    static_assert(detail::one_angle_per_pair<typename Cell::Rotation>(),
-                  "a rotation has one angle per pair of units, or none");
+    static_assert(Cell::Rotation::kUnits >= 2, "a group has at least two units");
+    static_assert(detail::angles_are_those_of_whole_groups<typename Cell::Rotation>(),
+                  "a rotation has one angle per pair of units of a group, for every whole group, "
+                  "or none");
     static_assert(!Cell::kCanProject || (Cell::kStages == 1 && !Cell::kReadsOutput),
                   "only a cell of one stage whose math does not read the old output can be "
                   "projected: a projected output has another size than the units");
     static_assert(
         !Cell::kHasCellState || HasCellStateFunction<Cell>,
-        "a cell with kHasCellState has memory<Math>(gates, c_before), which returns a pair");
+        "a cell with kHasCellState has memory<Math>(gates, c_before), which returns a group");
     if constexpr (Cell::kStages == 1 || Cell::kStages == 2) {
       static_assert(HasStageFunctions<Cell, 0> && HasStageFunctions<Cell, Cell::kStages - 1>,
                     "every stage has result<Math> and backward<Math> as cells/cell.h lists them");

@@ -1,4 +1,4 @@
-// The GRU of Cho et al., one pair of units, one timestep, with a rotation U of its reset state:
+// The GRU of Cho et al., one group of units, one timestep, with a rotation U of its reset state:
 //   r, z = gate(.)        d = h_before r      m = U d
 //   n = tanh(W_n [m, x])  h = (1 - z) h_before + z n
 // A step has two stages, because the matmul for n needs m of all units.
@@ -39,17 +39,17 @@ struct Gru {
   }
 
   // dh_before collects the gradient of the old state that does not pass through a matmul.
-  template <class Math, class Gates, class P>
-  static ROTCELL_INLINE void backward(Stage<1>, const Gates& a, const PairState<Math>& s,
-                                      const P& dh, P& dh_before, P& /*dc*/, Gates& grads) {
+  template <class Math, class Gates, class State, class P>
+  static ROTCELL_INLINE void backward(Stage<1>, const Gates& a, const State& s, const P& dh,
+                                      P& dh_before, P& /*dc*/, Gates& grads) {
     dh_before = dh * PairMath<Math>::one_minus(a[kUpdate]);
     grads[kUpdate] = dh * (a[kCandidate] - s.h_before);
     grads[kCandidate] = dh * a[kUpdate];
   }
 
-  template <class Math, class Gates, class P>
-  static ROTCELL_INLINE void backward(Stage<0>, const Gates& a, const PairState<Math>& s,
-                                      const P& dm, P& dh_before, P& /*dc*/, Gates& grads) {
+  template <class Math, class Gates, class State, class P>
+  static ROTCELL_INLINE void backward(Stage<0>, const Gates& a, const State& s, const P& dm,
+                                      P& dh_before, P& /*dc*/, Gates& grads) {
     const typename Rotation::template Turn<Math> turn(a);
     const P dd = turn.undo(dm);
     dh_before = dh_before + dd * a[kReset];

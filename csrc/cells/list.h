@@ -49,6 +49,26 @@ struct Eurnn : EurnnMath {
   static constexpr const char* kName = "eurnn";
 };
 
+// Rotations of larger groups.
+struct RotLstm3 : Lstm<GroupRotation<3>> {
+  static constexpr const char* kName = "rot_lstm_3";
+};
+struct RotLstm4 : Lstm<GroupRotation<4>> {
+  static constexpr const char* kName = "rot_lstm_4";
+};
+struct RotLstm8 : Lstm<GroupRotation<8>> {
+  static constexpr const char* kName = "rot_lstm_8";
+};
+struct RotGru3 : Gru<GroupRotation<3>> {
+  static constexpr const char* kName = "rot_gru_3";
+};
+struct RotGru4 : Gru<GroupRotation<4>> {
+  static constexpr const char* kName = "rot_gru_4";
+};
+struct RotGru8 : Gru<GroupRotation<8>> {
+  static constexpr const char* kName = "rot_gru_8";
+};
+
 template <class... Types>
 struct TypeList {
   static constexpr int kCount = sizeof...(Types);
@@ -60,7 +80,8 @@ struct TypeList {
 #if defined(ROTCELL_FEW_CELLS)  // for builds that look for faults of the frames, not of cells
 using Cells = TypeList<RotLstm, RotGru>;
 #else
-using Cells = TypeList<RotLstm, RotGru, PlainLstm, ClassicGru, TorchGru>;
+using Cells = TypeList<RotLstm, RotGru, PlainLstm, ClassicGru, TorchGru, RotLstm3, RotGru3,
+                       RotLstm4, RotGru4, RotLstm8, RotGru8>;
 #endif
 
 // Cells whose math sees whole rows (cells/row_cell.h): for CPUs only.
@@ -147,8 +168,8 @@ constexpr CellDescription describe() {
           .reads_output = Cell::kReadsOutput,
           .can_project = Cell::kCanProject,
           .has_angles = Cell::Rotation::kHasAngles,
-          .resident = Cell::kResident,
-          .cooperative = Cell::kCooperative,
+          .resident = Cell::kResident && runs_on_gpus<Cell>(),
+          .cooperative = Cell::kCooperative && runs_on_gpus<Cell>(),
           .stepwise = runs_on_gpus<Cell>(),
           .sees_rows = false,
           .rows = CellRows<Cell>::count,

@@ -1,4 +1,4 @@
-// The LSTM, one pair of units, one timestep, with a rotation U of its cell state:
+// The LSTM, one group of units, one timestep, with a rotation U of its cell state:
 //   i, f, o = gate(.)      g = tanh(.)
 //   d = f c_before + i g   c = U d      h = o tanh(c)
 #pragma once
@@ -26,8 +26,8 @@ struct Lstm {
   static constexpr bool kCanProject = true;
   static constexpr bool kResident = true, kCooperative = true;
 
-  template <class Math, class Gates>
-  static ROTCELL_INLINE auto memory(const Gates& a, const Pair<typename Math::Value>& c_before) {
+  template <class Math, class Gates, class P>
+  static ROTCELL_INLINE P memory(const Gates& a, const P& c_before) {
     return typename Rotation::template Turn<Math>(a).apply(a[kForget] * c_before +
                                                            a[kInput] * a[kCandidate]);
   }
@@ -38,9 +38,9 @@ struct Lstm {
   }
 
   // dc, the gradient of c that later steps found, becomes that of c_before.
-  template <class Math, class Gates, class P>
-  static ROTCELL_INLINE void backward(Stage<0>, const Gates& a, const PairState<Math>& s,
-                                      const P& dh, P& /*dh_before*/, P& dc, Gates& grads) {
+  template <class Math, class Gates, class State, class P>
+  static ROTCELL_INLINE void backward(Stage<0>, const Gates& a, const State& s, const P& dh,
+                                      P& /*dh_before*/, P& dc, Gates& grads) {
     using M = PairMath<Math>;
     const P tanh_c = M::tanh(s.c);
     dc = dc + dh * a[kOutput] * M::tanh_slope(tanh_c);
@@ -49,9 +49,8 @@ struct Lstm {
   }
 
   // dc, the whole gradient of c, becomes that of c_before.
-  template <class Math, class Gates, class P>
-  static ROTCELL_INLINE void memory_backward(const Gates& a, const PairState<Math>& s, P& dc,
-                                             Gates& grads) {
+  template <class Math, class Gates, class State, class P>
+  static ROTCELL_INLINE void memory_backward(const Gates& a, const State& s, P& dc, Gates& grads) {
     const typename Rotation::template Turn<Math> turn(a);
     const P dc_total = dc, dd = turn.undo(dc_total);
     dc = dd * a[kForget];

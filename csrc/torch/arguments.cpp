@@ -154,6 +154,10 @@ LayerSizes check_layer(const CellDescription& cell, const LayerArguments& a, con
           "expected w_hh with rows for the angles: the kernels of ", device_name(kind.device),
           " do not take them from x alone");
   }
+  // A w_hh without any rows, of a cell that needs h for nothing else.
+  if (cell.can_project && a.w_hh.dim() == 2 && a.w_hh.size(0) == 0 && kind.device.is_cpu()) {
+    sizes = sizes_with(HiddenFeeds::kNothing);
+  }
   kind.check_tensor("h0", a.h0, {sizes.batch, sizes.outputs});
   kind.check_tensor("c0", a.c0, {sizes.batch, sizes.hidden});
   kind.check_tensor("w_ih", a.w_ih, {sizes.input_rows, sizes.inputs});

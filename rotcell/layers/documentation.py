@@ -42,8 +42,8 @@ _ARGUMENTS = {
     "Rows of the angles are in the order of group, layer, plane; together they are A = (H // k) k "
     "(k - 1) / 2, about H (k - 1) / 2. A weight has A rows more than without rotation, a token "
     "takes 2 A (input features + P) more FLOPs in the matmuls and about 6 A in the rotations, and "
-    "training keeps A more numbers per token. Sizes other than 2 run on the reference "
-    "code.",
+    "training keeps A more numbers per token. Sizes other than 2, 3, 4 and 8 run on the reference "
+    "code, as all sizes but 2 do on GPUs.",
     "rotation_bias": "added to the angles' rows of `bias_ih` at initialization. At 0 the angles "
     'start around pi; with a negative value they start smaller. ``"spread"`` gives every angle a '
     "start of its own, from 2 pi / 64 to pi, evenly on a log scale.",

@@ -323,8 +323,7 @@ class LinearRotLSTM(_LSTMLayer):
     There is no recurrent matmul: one large matmul makes the gates of all steps, and the steps
     themselves are elementwise. Used like `torch.nn.LSTM`, with the same inputs and outputs;
     `forward` describes them. No gate reads h, so h_0 matters only with zoneout, and there is no
-    recurrent dropout. LinearRotLSTM has no kernels yet: it runs on the reference code, on any
-    device.
+    recurrent dropout.
 
     Example:
         >>> import torch

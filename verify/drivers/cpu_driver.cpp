@@ -26,7 +26,7 @@ int failures = 0;
 
 bool units_can_be_shared(const Shape& shape) {
   return shape.matmuls != MatmulMode::kByStep && shape.outputs == 0 &&
-         shape.hidden > kernels<float>().unit_tile;
+         shape.hidden > kernels<float>().cells[0].unit_tile;
 }
 
 const char* name(MatmulMode matmuls) {

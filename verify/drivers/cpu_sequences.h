@@ -93,7 +93,7 @@ struct Threads {
 
   template <class T>
   std::vector<UnitRange> unit_ranges(int64_t hidden) const {
-    const int64_t tile = kernels<T>().unit_tile, tiles = (hidden + tile - 1) / tile;
+    const int64_t tile = kernels<T>().cells[0].unit_tile, tiles = (hidden + tile - 1) / tile;
     const int64_t count = std::min(units, tiles);
     std::vector<UnitRange> ranges;
     for (int64_t i = 0; i < count; ++i) {

@@ -24,7 +24,7 @@ namespace rotcell::cpu {
 
 // Units of a layer.
 struct UnitRange {
-  int64_t begin;  // a multiple of Kernels::unit_tile
+  int64_t begin;  // a multiple of CellKernels::unit_tile
   int64_t end;    // as begin, or the number of units
 };
 
@@ -271,18 +271,18 @@ struct RowKernels {
 
 template <class T>
 struct CellKernels {
+  int64_t unit_tile;  // units that the cell math takes at once: a range of units is cut there
   RecurrentPacking<T> forward_weights, backward_weights;
   void (*forward)(const Forward<T>&, const Work&);
   void (*backward)(const Backward<T>&, const Work&);
-  BatchVectorizedKernels<T> batch_vectorized;
+  BatchVectorizedKernels<T> batch_vectorized;  // null pointers if the cell has no such loop
   RowKernels<MathType<T>> row = {};
 };
 
 template <class T>
 struct Kernels {
   const char* instruction_set;
-  int64_t row_tile;   // rows of a register tile: a range of rows is best a multiple of it
-  int64_t unit_tile;  // units that the cell math takes at once: a range of units is cut there
+  int64_t row_tile;  // rows of a register tile: a range of rows is best a multiple of it
   Packing<T> forward_weights, backward_weights;
   // result [count, columns] = bias [columns] + rows [count, depth] x panels; rows and results are
   // as far apart as the strides say.

@@ -125,7 +125,8 @@ RowGradients<T> find_row_gradients(T* gradients, int64_t hidden, int64_t layers)
 // layers run in float.
 template <class T, RowCell Cell>
 constexpr CellKernels<T> make_row_cell_kernels() {
-  return {.forward_weights = {.elements = recurrent_forward_elements<T, Cell>,
+  return {.unit_tile = 2 * kLanes<T>,
+          .forward_weights = {.elements = recurrent_forward_elements<T, Cell>,
                               .pack = pack_recurrent_forward<T, Cell>},
           .backward_weights = {.elements = recurrent_backward_elements<T, Cell>,
                                .pack = pack_recurrent_backward<T, Cell>},
@@ -141,7 +142,7 @@ constexpr CellKernels<T> make_row_cell_kernels() {
 
 template <class T, class Cell>
 constexpr BatchVectorizedKernels<T> make_batch_vectorized_kernels() {
-  if constexpr (kRoundsStored<T>)
+  if constexpr (kRoundsStored<T> || !takes_pairs<Cell>)
     return {};
   else
     return {.block_rows = kBlockRows<T>,
@@ -156,7 +157,8 @@ constexpr BatchVectorizedKernels<T> make_batch_vectorized_kernels() {
 
 template <class T, class Cell>
 constexpr CellKernels<T> make_cell_kernels() {
-  return {.forward_weights = {.elements = recurrent_forward_elements<T, Cell>,
+  return {.unit_tile = Cell::Rotation::kUnits * kLanes<T>,
+          .forward_weights = {.elements = recurrent_forward_elements<T, Cell>,
                               .pack = pack_recurrent_forward<T, Cell>},
           .backward_weights = {.elements = recurrent_backward_elements<T, Cell>,
                                .pack = pack_recurrent_backward<T, Cell>},
@@ -186,7 +188,6 @@ constexpr Kernels<T> make_kernels(const char* name) {
   Kernels<T> kernels{
       .instruction_set = name,
       .row_tile = Tile::kRows,
-      .unit_tile = 2 * kLanes<T>,
       .forward_weights = {.elements = forward_elements<T>, .pack = pack_forward<T>},
       .backward_weights = {.elements = backward_elements<T>, .pack = pack_backward<T>},
       .matmul = matmul<T, MathType<T>>,

@@ -51,27 +51,27 @@ struct RowAccess {
   // body(pairs) for every vector of pairs.
   template <class Body>
   static ROTCELL_INLINE void for_pairs(int64_t count, const Body& body) {
-    ROTCELL_ISA::for_pairs<T>({0, count}, body);
+    for_groups<T, 2>({0, count}, body);
   }
-  static ROTCELL_INLINE Pair<V> load_pairs(const T* row, const PairVector& pairs) {
+  static ROTCELL_INLINE Pair<V> load_pairs(const T* row, const GroupVector& pairs) {
     return ROTCELL_ISA::load_pairs(row + pairs.unit, pairs.units);
   }
-  static ROTCELL_INLINE void store_pairs(T* row, const Pair<V>& v, const PairVector& pairs) {
+  static ROTCELL_INLINE void store_pairs(T* row, const Pair<V>& v, const GroupVector& pairs) {
     ROTCELL_ISA::store_pairs(row + pairs.unit, v, pairs.units);
   }
   // Numbers of which there is one per pair.
-  static ROTCELL_INLINE V load_of_pairs(const T* row, const PairVector& pairs) {
-    return load_first(row + pairs.unit / 2, pairs.angles);
+  static ROTCELL_INLINE V load_of_pairs(const T* row, const GroupVector& pairs) {
+    return load_first(row + pairs.unit / 2, pairs.groups);
   }
-  static ROTCELL_INLINE void store_of_pairs(T* row, V v, const PairVector& pairs) {
-    store_first(row + pairs.unit / 2, v, pairs.angles);
+  static ROTCELL_INLINE void store_of_pairs(T* row, V v, const GroupVector& pairs) {
+    store_first(row + pairs.unit / 2, v, pairs.groups);
   }
-  static ROTCELL_INLINE void add_of_pairs(T* row, V v, const PairVector& pairs) {
+  static ROTCELL_INLINE void add_of_pairs(T* row, V v, const GroupVector& pairs) {
     store_of_pairs(row, load_of_pairs(row, pairs) + v, pairs);
   }
   // v, with `otherwise` for a last unit without a partner.
-  static ROTCELL_INLINE V where_paired(V v, V otherwise, const PairVector& pairs) {
-    return pairs.angles >= L ? v : first_lanes<T>(pairs.angles) ? v : otherwise;
+  static ROTCELL_INLINE V where_paired(V v, V otherwise, const GroupVector& pairs) {
+    return pairs.groups >= L ? v : first_lanes<T>(pairs.groups) ? v : otherwise;
   }
 
  private:

@@ -53,7 +53,8 @@ template <class T, class Cell>
 struct PairMaths {
   using Number = MathType<T>;
   using Math = VectorMath<Number>;
-  using P = Pair<Vec<T>>;
+  static constexpr int K = Cell::Rotation::kUnits;
+  using P = Group<Vec<T>, K>;
   using Gates = GateValues<Cell, Math>;
   using Row = GateRow<T, Cell>;
 
@@ -72,18 +73,18 @@ struct PairMaths {
 
   template <int S, GateActivation function>
   static void forward(const Forward& p) {
-    for_pairs<T>(p.units, [&](const PairVector& v) ROTCELL_LAMBDA_INLINE {
+    for_groups<T, K>(p.units, [&](const GroupVector& v) ROTCELL_LAMBDA_INLINE {
       Gates a;
       Row::template load_preactivations<S>(p.preactivations, p.hidden, v, a);
       activate<Cell, S, Math>({function, p.angles}, a);
       P h_before{}, c{};
-      if constexpr (Cell::kReadsOutput) h_before = load_pairs(p.h_before + v.unit, v.units);
+      if constexpr (Cell::kReadsOutput) h_before = load_groups<K>(p.h_before + v.unit, v.units);
       if constexpr (Cell::kHasCellState && S == Cell::kStages - 1) {
-        c = Cell::template memory<Math>(a, load_pairs(p.c_before + v.unit, v.units));
-        store_pairs(p.c + v.unit, c, v.units);
+        c = Cell::template memory<Math>(a, load_groups<K>(p.c_before + v.unit, v.units));
+        store_groups(p.c + v.unit, c, v.units);
       }
-      store_pairs(p.result + v.unit, Cell::template result<Math>(Stage<S>{}, a, h_before, c),
-                  v.units);
+      store_groups(p.result + v.unit, Cell::template result<Math>(Stage<S>{}, a, h_before, c),
+                   v.units);
       if (p.keep == Keep::kForBackward) Row::template save<S>(p.gates, p.hidden, v, a);
     });
   }
@@ -112,44 +113,44 @@ struct PairMaths {
   // Recomputes the new cell state [H] from activations and the old one.
   template <GateActivation>
   __attribute__((noinline)) static void memory_again(const Backward& p, T* c) {
-    for_pairs<T>(p.units, [&](const PairVector& v) ROTCELL_LAMBDA_INLINE {
+    for_groups<T, K>(p.units, [&](const GroupVector& v) ROTCELL_LAMBDA_INLINE {
       Gates a;
       Row::template load_saved<Cell::kStages - 1>(p.gates, p.hidden, v, a);
-      const P before = load_pairs(p.c_before + v.unit, v.units);
-      store_pairs(c + v.unit, Cell::template memory<Math>(a, before), v.units);
+      const P before = load_groups<K>(p.c_before + v.unit, v.units);
+      store_groups(c + v.unit, Cell::template memory<Math>(a, before), v.units);
     });
   }
 
   template <int S, GateActivation function>
   static void backward(const Backward& p) {
-    for_pairs<T>(p.units, [&](const PairVector& v) ROTCELL_LAMBDA_INLINE {
+    for_groups<T, K>(p.units, [&](const GroupVector& v) ROTCELL_LAMBDA_INLINE {
       Gates a, d;
       Row::template load_saved<S>(p.gates, p.hidden, v, a);
-      PairState<Math> s{};
+      GroupState<Math, K> s{};
       P dh_before{}, dc{};
       if constexpr (Cell::kReadsOutput) {
-        s.h_before = load_pairs(p.h_before + v.unit, v.units);
-        if constexpr (S < Cell::kStages - 1) dh_before = load_pairs(p.grad_h + v.unit, v.units);
+        s.h_before = load_groups<K>(p.h_before + v.unit, v.units);
+        if constexpr (S < Cell::kStages - 1) dh_before = load_groups<K>(p.grad_h + v.unit, v.units);
       }
       if constexpr (Cell::kHasCellState) {
-        s.c_before = load_pairs(p.c_before + v.unit, v.units);
-        s.c = load_pairs(p.c + v.unit, v.units);
-        dc = load_pairs(p.grad_c + v.unit, v.units);
+        s.c_before = load_groups<K>(p.c_before + v.unit, v.units);
+        s.c = load_groups<K>(p.c + v.unit, v.units);
+        dc = load_groups<K>(p.grad_c + v.unit, v.units);
       }
-      P d_result = load_pairs(p.grad_result + v.unit, v.units);
+      P d_result = load_groups<K>(p.grad_result + v.unit, v.units);
       if constexpr (S == Cell::kStages - 1) {
         if (p.output_gradient == OutputGradient::kGiven) {
-          d_result = d_result + load_pairs(p.grad_out + v.unit, v.units);
+          d_result = d_result + load_groups<K>(p.grad_out + v.unit, v.units);
         }
       }
       Cell::template backward<Math>(Stage<S>{}, a, s, d_result, dh_before, dc, d);
       through_activations<Cell, S, Math>({function, p.angles}, a, d);
-      if constexpr (Cell::kHasCellState) store_pairs(p.grad_c + v.unit, dc, v.units);
-      if constexpr (Cell::kReadsOutput) store_pairs(p.grad_h + v.unit, dh_before, v.units);
+      if constexpr (Cell::kHasCellState) store_groups(p.grad_c + v.unit, dc, v.units);
+      if constexpr (Cell::kReadsOutput) store_groups(p.grad_h + v.unit, dh_before, v.units);
       Row::template store<S>(p.grad_gates, p.hidden, v, d);
       if (p.again == Recompute::kOperand) {
-        store_pairs(p.result + v.unit, Cell::template result<Math>(Stage<S>{}, a, s.h_before, s.c),
-                    v.units);
+        store_groups(p.result + v.unit, Cell::template result<Math>(Stage<S>{}, a, s.h_before, s.c),
+                     v.units);
       }
     });
   }
@@ -409,6 +410,8 @@ struct Sequence {
           }
         });
         wait(call, work);  // what a matmul saw of a unit went into gates of all units
+        if (call.hidden_feeds == HiddenFeeds::kNothing)
+          return clear_rows(s, grad_masked_h, outputs);
         const int64_t width = S == 0 ? outputs : H;
         Number* target =
             (S == 0 ? grad_masked_h : p.grad_second_operand) + s.begin * width + units.begin;
@@ -463,6 +466,11 @@ struct Sequence {
       Number* grad_c = p.grad_c + row * H;
       for (int64_t i = units.begin; i < units.end; ++i) grad_c[i] += given[i];
     }
+  }
+
+  // The gradient of an old output that entered no matmul.
+  static void clear_rows(const RowStep& s, Number* grad, int64_t width) {
+    std::memset(grad + s.begin * width, 0, (s.end - s.begin) * width * sizeof(Number));
   }
 
   // Elements of the panels of the matmuls before the S-th, for the backward pass.

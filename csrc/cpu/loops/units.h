@@ -1,4 +1,4 @@
-// Between memory and a cell: the units of one row, a vector of pairs at a time.
+// Between memory and a cell: the units of one row, a vector of groups of units at a time.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace rotcell::cpu::ROTCELL_ISA {
 
-// The pairs of units that one vector holds.
-struct PairVector {
+// The groups of units that one vector has in its lanes.
+struct GroupVector {
   int64_t unit;    // the first
   int64_t units;   // how many exist from there on
-  int64_t angles;  // how many whole pairs
+  int64_t groups;  // how many whole groups
 };
 
-// body(PairVector) for every vector of a range; the counts are constants of the compiler for all
-// but the last vector.
-template <class T, class Body>
-ROTCELL_INLINE void for_pairs(UnitRange range, const Body& body) {
+// body(GroupVector) for every vector of a range, of groups of K units; the counts are constants of
+// the compiler for all but the last vector.
+template <class T, int K, class Body>
+ROTCELL_INLINE void for_groups(UnitRange range, const Body& body) {
   constexpr int L = kLanes<T>;
   int64_t unit = range.begin;
-  for (; unit + 2 * L <= range.end; unit += 2 * L) body(PairVector{unit, 2 * L, L});
-  if (unit < range.end) body(PairVector{unit, range.end - unit, (range.end - unit) / 2});
+  for (; unit + K * L <= range.end; unit += K * L) body(GroupVector{unit, K * L, L});
+  if (unit < range.end) body(GroupVector{unit, range.end - unit, (range.end - unit) / K});
 }
 
 // A saved share, of which 1 - share is wanted too: in a type as coarse as bfloat16 those above 1/2
@@ -50,51 +50,69 @@ template <class T, class Cell>
 struct GateRow {
   using Values = GateValues<Cell, VectorMath<MathType<T>>>;
   using Rows = CellRows<Cell>;
+  static constexpr int K = Cell::Rotation::kUnits, kPlanes = Cell::Rotation::kPlanes;
 
-  // Gates of stage S before activation. A last unit without a partner does not turn.
+  // The angles of the groups of a vector.
+  static ROTCELL_INLINE int64_t angles(int64_t hidden, const GroupVector& v) {
+    return Rows::angles(hidden) + v.unit / K * kPlanes;
+  }
+
+  // Gates of stage S before activation. Last units that are no whole group do not turn.
   template <int S>
   static ROTCELL_INLINE void load_preactivations(const MathType<T>* row, int64_t hidden,
-                                                 const PairVector& v, Values& gates) {
+                                                 const GroupVector& v, Values& gates) {
     load<S>(row, hidden, v, gates);
     if constexpr (stage_turns<Cell, S>) {
-      if (v.angles < kLanes<T>) {
+      if (v.groups < kLanes<T>) {
         const Vec<T> no_turn = broadcast(-static_cast<MathType<T>>(__builtin_inf()));
-        gates.turns = first_lanes<T>(v.angles) ? gates.turns : no_turn;
+        const Bits<T> turns = first_lanes<T>(v.groups);
+        for_turns(gates,
+                  [&](Vec<T>& turn) ROTCELL_LAMBDA_INLINE { turn = turns ? turn : no_turn; });
       }
     }
   }
 
   template <int S, class Stored>
-  static ROTCELL_INLINE void load(const Stored* row, int64_t hidden, const PairVector& v,
+  static ROTCELL_INLINE void load(const Stored* row, int64_t hidden, const GroupVector& v,
                                   Values& gates) {
     for_stage_gates<Cell, S>([&](auto gate) ROTCELL_LAMBDA_INLINE {
-      gates[gate] = load_pairs(row + Rows::offset(gate, hidden) + v.unit, v.units);
+      gates[gate] = load_groups<K>(row + Rows::offset(gate, hidden) + v.unit, v.units);
     });
     if constexpr (stage_turns<Cell, S>) {
-      gates.turns = load_first(row + Rows::angles(hidden) + v.unit / 2, v.angles);
+      const Stored* turns = row + angles(hidden, v);
+      if constexpr (kPlanes == 1) {
+        gates.turns = load_first(turns, v.groups);
+      } else {
+        load_interleaved(turns, v.groups * kPlanes, gates.turns);
+      }
     }
   }
 
   template <int S>
-  static ROTCELL_INLINE void store(T* row, int64_t hidden, const PairVector& v,
+  static ROTCELL_INLINE void store(T* row, int64_t hidden, const GroupVector& v,
                                    const Values& gates) {
     for_stage_gates<Cell, S>([&](auto gate) ROTCELL_LAMBDA_INLINE {
-      store_pairs(row + Rows::offset(gate, hidden) + v.unit, gates[gate], v.units);
+      store_groups(row + Rows::offset(gate, hidden) + v.unit, gates[gate], v.units);
     });
     if constexpr (stage_turns<Cell, S>) {
-      store_first(row + Rows::angles(hidden) + v.unit / 2, gates.turns, v.angles);
+      T* turns = row + angles(hidden, v);
+      if constexpr (kPlanes == 1) {
+        store_first(turns, gates.turns, v.groups);
+      } else {
+        store_interleaved(turns, gates.turns, v.groups * kPlanes);
+      }
     }
   }
 
   // Activations as they are saved for backward.
   template <int S>
-  static ROTCELL_INLINE void save(T* row, int64_t hidden, const PairVector& v, Values gates) {
+  static ROTCELL_INLINE void save(T* row, int64_t hidden, const GroupVector& v, Values gates) {
     for_shares<S>(gates,
                   [](Vec<T>& share) ROTCELL_LAMBDA_INLINE { share = as_saved_share<T>(share); });
     store<S>(row, hidden, v, gates);
   }
   template <int S>
-  static ROTCELL_INLINE void load_saved(const T* row, int64_t hidden, const PairVector& v,
+  static ROTCELL_INLINE void load_saved(const T* row, int64_t hidden, const GroupVector& v,
                                         Values& gates) {
     load<S>(row, hidden, v, gates);
     for_shares<S>(gates,
@@ -108,11 +126,10 @@ struct GateRow {
     if constexpr (kRoundsStored<T>) {
       for_stage_gates<Cell, S>([&](auto gate) ROTCELL_LAMBDA_INLINE {
         if constexpr (Cell::activation(decltype(gate)::value) == Activation::kGate) {
-          body(gates[gate].a);
-          body(gates[gate].b);
+          for_units(gates[gate], body);
         }
       });
-      if constexpr (stage_turns<Cell, S>) body(gates.turns);
+      if constexpr (stage_turns<Cell, S>) for_turns(gates, body);
     }
   }
 };

@@ -19,7 +19,7 @@ namespace {
 template <class T>
 CallPlan plan_backward(const LayerBackward<T>& layer) {
   const bool extras = layer.hooks.what().any() || layer.grad_cells != nullptr;
-  return plan_call<T>(layer.sizes, layer.sequence.steps().lengths, layer.projection(),
+  return plan_call<T>(layer.cell, layer.sizes, layer.sequence.steps().lengths, layer.projection(),
                       extras ? Extras::kSome : Extras::kNone);
 }
 

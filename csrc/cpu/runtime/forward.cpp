@@ -15,7 +15,7 @@ namespace {
 template <class T>
 CallPlan plan_forward(const LayerForward<T>& layer) {
   const bool extras = layer.hooks.what().any() || layer.keep == Keep::kCellStates;
-  return plan_call<T>(layer.sizes, layer.sequence.steps().lengths, layer.projection(),
+  return plan_call<T>(layer.cell, layer.sizes, layer.sequence.steps().lengths, layer.projection(),
                       extras ? Extras::kSome : Extras::kNone);
 }
 

@@ -39,9 +39,10 @@ MatmulMode matmul_mode(const LayerSizes& sizes, int64_t bytes, const ThreadPlan&
   if (can_be_unpacked && sizes.tokens <= tokens_not_worth_packing(sizes.batch, bytes)) {
     return MatmulMode::kUnpacked;
   }
-  // Kernels make the gradient of x only if they have all units.
-  const bool by_step =
-      sizes.batch >= kFewRows && bytes <= kCachedBytes && !threads.units_are_shared();
+  // Without a recurrent matmul nothing is left for a step. Kernels make the gradient of x only if
+  // they have all units.
+  const bool by_step = sizes.hidden_feeds != HiddenFeeds::kNothing && sizes.batch >= kFewRows &&
+                       bytes <= kCachedBytes && !threads.units_are_shared();
   return by_step ? MatmulMode::kByStep : MatmulMode::kByChunk;
 }
 
@@ -56,13 +57,24 @@ bool suits_batch_vectorized(const LayerSizes& sizes, Lengths lengths, int64_t by
   return 4 * sizes.batch >= 3 * blocks * block_rows;
 }
 
+// Multiplications that each token takes in the time loop: those of the recurrent matmul or, without
+// one, as many as take as long as the math of its gates.
+int64_t multiplications_per_token(const LayerSizes& sizes) {
+  constexpr int64_t kPerGate = 32;
+  return sizes.hidden_feeds == HiddenFeeds::kNothing ? kPerGate * sizes.gate_rows
+                                                     : sizes.recurrent_weights();
+}
+
 }  // namespace
 
 template <class T>
-CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, Projection projection, Extras extras) {
+CallPlan plan_call(CellIndex cell, const LayerSizes& sizes, Lengths lengths, Projection projection,
+                   Extras extras) {
   const Kernels<T>& kernels = cpu::kernels<T>();
+  const CellKernels<T>& loops = kernels.cells[cell];
   const bool projected = projection == Projection::kPresent;
-  const int64_t block_rows = kernels.cells[0].batch_vectorized.block_rows;
+  const bool has_recurrent_matmul = sizes.hidden_feeds != HiddenFeeds::kNothing;
+  const int64_t block_rows = loops.batch_vectorized.block_rows;
   const int64_t bytes = (sizes.input_weights() + sizes.recurrent_weights()) * int64_t{sizeof(T)};
   if (block_rows > 0 && !projected && extras == Extras::kNone &&
       sizes.hidden_feeds == HiddenFeeds::kAll && !sizes.sees_rows &&
@@ -73,7 +85,7 @@ CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, Projection projecti
                         .weights = sizes.recurrent_weights(),
                         .weight_bytes = sizeof(T),
                         .row_tile = block_rows,
-                        .unit_tile = kernels.unit_tile,
+                        .unit_tile = loops.unit_tile,
                         .sharing = UnitSharing::kNever});
     if (threads.row_threads() * block_rows < sizes.batch + block_rows) {
       return {std::move(threads), MatmulMode::kByStep, InputWeights::kPacked, projection,
@@ -81,26 +93,26 @@ CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, Projection projecti
     }
   }
   // The math of whole rows takes as long as this many multiplications; next to a recurrent matmul
-  // that of pairs takes little.
+  // that of groups takes little.
   const int64_t math = sizes.sees_rows ? 16 * sizes.gate_rows : 0;
-  ThreadPlan threads(
-      {.tokens = sizes.tokens,
-       .batch = sizes.batch,
-       .hidden = sizes.hidden,
-       .weights = sizes.recurrent_weights() + math,
-       .weight_bytes = sizeof(T),
-       .row_tile = kernels.row_tile,
-       .unit_tile = kernels.unit_tile,
-       .sharing = projected || sizes.sees_rows ? UnitSharing::kNever : UnitSharing::kAllowed});
+  const bool shares_units = !projected && has_recurrent_matmul && !sizes.sees_rows;
+  ThreadPlan threads({.tokens = sizes.tokens,
+                      .batch = sizes.batch,
+                      .hidden = sizes.hidden,
+                      .weights = multiplications_per_token(sizes) + math,
+                      .weight_bytes = sizeof(T),
+                      .row_tile = kernels.row_tile,
+                      .unit_tile = loops.unit_tile,
+                      .sharing = shares_units ? UnitSharing::kAllowed : UnitSharing::kNever});
   const bool can_be_unpacked = kernels.add_unpacked != nullptr;
   const MatmulMode matmuls = matmul_mode(sizes, bytes, threads, can_be_unpacked);
   const InputWeights of_x =
       can_be_unpacked ? input_weights(matmuls, sizes.tokens, bytes) : InputWeights::kPacked;
   return {std::move(threads), matmuls, of_x, projection, Layout::kUnits};
 }
-template CallPlan plan_call<float>(const LayerSizes&, Lengths, Projection, Extras);
-template CallPlan plan_call<double>(const LayerSizes&, Lengths, Projection, Extras);
-template CallPlan plan_call<BFloat16>(const LayerSizes&, Lengths, Projection, Extras);
+template CallPlan plan_call<float>(CellIndex, const LayerSizes&, Lengths, Projection, Extras);
+template CallPlan plan_call<double>(CellIndex, const LayerSizes&, Lengths, Projection, Extras);
+template CallPlan plan_call<BFloat16>(CellIndex, const LayerSizes&, Lengths, Projection, Extras);
 
 int64_t forward_chunk_tokens(const CallPlan& plan, const LayerSizes& sizes, bool converts_x) {
   constexpr int64_t kElements = 1 << 18, kLeastTokens = 256;

@@ -47,7 +47,8 @@ enum class Extras {
 
 // For kernels of type T.
 template <class T>
-CallPlan plan_call(const LayerSizes& sizes, Lengths lengths, Projection projection, Extras extras);
+CallPlan plan_call(CellIndex cell, const LayerSizes& sizes, Lengths lengths, Projection projection,
+                   Extras extras);
 
 // How many tokens a chunk of the forward pass may have, so that what is made for all of them (x in
 // another type, its matmul) stays in the cache.

@@ -38,7 +38,7 @@ CallPlan plan_quantized(const QuantizedLayer& quantized) {
                       .weights = sizes.recurrent_weights() / kAsFast,
                       .weight_bytes = sizeof(float),
                       .row_tile = kernels.row_tile,
-                      .unit_tile = kernels.unit_tile,
+                      .unit_tile = kernels.cells[quantized.layer.cell].unit_tile,
                       .sharing = projected ? UnitSharing::kNever : UnitSharing::kAllowed});
   return {std::move(threads), MatmulMode::kUnpacked, InputWeights::kAsTheyAre,
           projected ? Projection::kPresent : Projection::kNone, Layout::kUnits};

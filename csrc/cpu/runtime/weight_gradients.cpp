@@ -9,6 +9,7 @@ namespace rotcell::cpu {
 template <class T>
 WeightGradients<T>::WeightGradients(const LayerBackward<T>& layer, int64_t chunk_tokens)
     : layer_(layer), sizes_(layer.sizes) {
+  if (sizes_.hidden_feeds == HiddenFeeds::kNothing) sizes_.outputs = 0;
   const CellDescription& cell = kCells[layer.cell];
   const int64_t tokens = std::min({chunk_tokens, sizes_.tokens, kMostPieceTokens});
   const int64_t elements = kernels<T>().factor_elements(tokens, sizes_.inputs + sizes_.outputs);

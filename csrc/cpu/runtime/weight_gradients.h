@@ -46,7 +46,7 @@ class WeightGradients {
   void add_piece(const Piece& piece, const T* grad_gates);
 
   const LayerBackward<T>& layer_;
-  const LayerSizes& sizes_;
+  LayerSizes sizes_;              // without outputs if h is no factor
   std::vector<Columns> columns_;  // all, in their order
   bool has_second_operand_;
   Buffer<T> with_h_, with_second_operand_;  // packed factors of a piece

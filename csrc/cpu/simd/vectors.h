@@ -263,4 +263,122 @@ ROTCELL_INLINE void store_pairs(T* p, const Pair<Vec<T>>& pairs, int64_t n) {
   store_first(p + L, units.b, n - L);
 }
 
+// N vectors laid end to end, N odd: takes apart what is interleaved (element N * i + k becomes lane
+// i of vector k), or interleaves it again. Each result picks its lanes from one vector after the
+// other.
+template <class T, int N, bool APART>
+struct OddInterleaving {
+  static constexpr int L = kLanes<T>;
+
+  // Where lane i of result `to` comes from, as a place in the vectors laid end to end.
+  static constexpr int source(int to, int i) {
+    return APART ? N * i + to : (to * L + i) % N * L + (to * L + i) / N;
+  }
+
+  template <int TO, int FROM, int... I>
+  static ROTCELL_INLINE Vec<T> pick(const Vec<T> (&v)[N], Vec<T> picked,
+                                    std::integer_sequence<int, I...> lanes) {
+    if constexpr (FROM == N) {
+      return picked;
+    } else {
+      picked =
+          shuffle<T>(picked, v[FROM],
+                     std::integer_sequence<int, (source(TO, I) / L == FROM ? L + source(TO, I) % L
+                                                 : FROM == 1 && source(TO, I) < L ? source(TO, I)
+                                                                                  : I)...>{});
+      return pick<TO, FROM + 1>(v, picked, lanes);
+    }
+  }
+
+  template <int... TO>
+  static ROTCELL_INLINE void run(Vec<T> (&v)[N], std::integer_sequence<int, TO...>) {
+    const Vec<T> results[N] = {
+        pick<TO, 1>(v, v[0], std::make_integer_sequence<int, kLanes<T>>{})...};
+    ((v[TO] = results[TO]), ...);
+  }
+};
+
+// The same for any N: vectors of even and of odd elements, each with half as many interleaved.
+template <class T, int N>
+ROTCELL_INLINE void take_apart(Vec<T> (&v)[N]) {
+  if constexpr (N % 2 == 0) {
+    Vec<T> even[N / 2], odd[N / 2];
+#pragma GCC unroll 32
+    for (int i = 0; i < N / 2; ++i) {
+      const Pair<Vec<T>> pairs =
+          split_pairs<T>(v[2 * i], v[2 * i + 1], std::make_integer_sequence<int, kLanes<T>>{});
+      even[i] = pairs.a;
+      odd[i] = pairs.b;
+    }
+    take_apart<T>(even);
+    take_apart<T>(odd);
+#pragma GCC unroll 32
+    for (int i = 0; i < N; ++i) v[i] = i % 2 == 0 ? even[i / 2] : odd[i / 2];
+  } else if constexpr (N > 1) {
+    OddInterleaving<T, N, true>::run(v, std::make_integer_sequence<int, N>{});
+  }
+}
+template <class T, int N>
+ROTCELL_INLINE void interleave(Vec<T> (&v)[N]) {
+  if constexpr (N % 2 == 0) {
+    Vec<T> even[N / 2], odd[N / 2];
+#pragma GCC unroll 32
+    for (int i = 0; i < N; ++i) (i % 2 == 0 ? even : odd)[i / 2] = v[i];
+    interleave<T>(even);
+    interleave<T>(odd);
+#pragma GCC unroll 32
+    for (int i = 0; i < N / 2; ++i) {
+      const Pair<Vec<T>> joined =
+          join_pairs<T>({even[i], odd[i]}, std::make_integer_sequence<int, kLanes<T>>{});
+      v[2 * i] = joined.a;
+      v[2 * i + 1] = joined.b;
+    }
+  } else if constexpr (N > 1) {
+    OddInterleaving<T, N, false>::run(v, std::make_integer_sequence<int, N>{});
+  }
+}
+
+// The first n of the N * kLanes elements from p on; element N * i + k becomes lane i of v[k]. A
+// function of its own, as its inverse: inlined, it made the kernels of large groups take minutes to
+// compile.
+template <class T, int N>
+__attribute__((noinline)) void load_interleaved(const T* p, int64_t n, Vec<T> (&v)[N]) {
+  constexpr int L = kLanes<T>;
+#pragma GCC unroll 32
+  for (int i = 0; i < N; ++i) v[i] = load_first(p + i * L, n - i * L);
+  take_apart<MathType<T>>(v);
+}
+
+template <class T, int N>
+__attribute__((noinline)) void store_interleaved(T* p, const Vec<T> (&v)[N], int64_t n) {
+  constexpr int L = kLanes<T>;
+  Vec<T> laid_out[N];
+#pragma GCC unroll 32
+  for (int i = 0; i < N; ++i) laid_out[i] = v[i];
+  interleave<MathType<T>>(laid_out);
+#pragma GCC unroll 32
+  for (int i = 0; i < N; ++i) store_first(p + i * L, laid_out[i], n - i * L);
+}
+
+// The first n of the units from p on, as groups of K.
+template <int K, class T>
+ROTCELL_INLINE Group<Vec<T>, K> load_groups(const T* p, int64_t n) {
+  if constexpr (K == 2) {
+    return load_pairs(p, n);
+  } else {
+    Group<Vec<T>, K> groups;
+    load_interleaved(p, n, groups.unit);
+    return groups;
+  }
+}
+
+template <class T, class V, int K>
+ROTCELL_INLINE void store_groups(T* p, const Group<V, K>& groups, int64_t n) {
+  if constexpr (K == 2) {
+    store_pairs(p, groups, n);
+  } else {
+    store_interleaved(p, groups.unit, n);
+  }
+}
+
 }  // namespace rotcell::cpu::ROTCELL_ISA
