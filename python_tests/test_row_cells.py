@@ -426,6 +426,7 @@ def test_half_formats_and_autocast(case: Case, dtype: torch.dtype) -> None:
 
 
 def test_compile_and_export(case: Case) -> None:
+    torch._dynamo.reset()
     layer = case.make(bidirectional=True)
     x = torch.randn(3, 2, 3)
     expected = layer(x)[0]

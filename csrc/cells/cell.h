@@ -123,7 +123,7 @@ inline constexpr bool stage_turns = Cell::Rotation::kHasAngles && Cell::kRotatio
 template <class Gates, class Body>
 ROTCELL_INLINE void for_turns(Gates& gates, const Body& body) {
   if constexpr (std::is_array_v<decltype(gates.turns)>) {
-#pragma GCC unroll 1
+    ROTCELL_UNROLL(1)
     for (auto& turn : gates.turns) body(turn);
   } else {
     body(gates.turns);
@@ -167,7 +167,7 @@ ROTCELL_INLINE void through_activations(Activations activations,
     if constexpr (Cell::Rotation::kPlanes == 1) {
       grads.turns = GateMath<Math>::through(activations.angles, grads.turns, gates.turns);
     } else {
-#pragma GCC unroll 1
+      ROTCELL_UNROLL(1)
       for (int i = 0; i < Cell::Rotation::kPlanes; ++i) {
         grads.turns[i] =
             GateMath<Math>::through(activations.angles, grads.turns[i], gates.turns[i]);

@@ -35,7 +35,7 @@ ROTCELL_INLINE void for_units(Group<V, K>& group, const Body& body) {
     body(group.a);
     body(group.b);
   } else {
-#pragma GCC unroll 16
+    ROTCELL_UNROLL(16)
     for (int i = 0; i < K; ++i) body(group.unit[i]);
   }
 }
@@ -44,7 +44,7 @@ ROTCELL_INLINE void for_units(Group<V, K>& group, const Body& body) {
 template <class V, int K, class Body>
 ROTCELL_INLINE Group<V, K> of_units(const Body& body) {
   Group<V, K> group;
-#pragma GCC unroll 16
+  ROTCELL_UNROLL(16)
   for (int i = 0; i < K; ++i) group.unit[i] = body(i);
   return group;
 }

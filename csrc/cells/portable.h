@@ -1,10 +1,14 @@
-// What the cell math needs from a compiler: forced inlining, and __host__ __device__ under nvcc.
+// What the cell math needs from a compiler: forced inlining, and __host__ __device__ under nvcc;
+// unrolled loops over the units of a group, which GPUs have no kernels for.
 #pragma once
 
 #if defined(__CUDACC__)
 #define ROTCELL_INLINE __host__ __device__ __forceinline__
+#define ROTCELL_UNROLL(COUNT)
 #else
 #define ROTCELL_INLINE inline __attribute__((always_inline))
+#define ROTCELL_UNROLL(COUNT) ROTCELL_PRAGMA(GCC unroll COUNT)
+#define ROTCELL_PRAGMA(WORDS) _Pragma(#WORDS)
 #endif
 
 // A constant of the compiler as a value. Not std::integral_constant, whose functions a compiler may

@@ -57,12 +57,12 @@ struct GroupRotation {
 
     template <class Gates>
     explicit ROTCELL_INLINE Turn(const Gates& a) {
-#pragma GCC unroll 1
+      ROTCELL_UNROLL(1)
       for (int i = 0; i < kPlanes; ++i) Math::sincos_turns(a.turns[i], sin[i], cos[i]);
     }
 
     ROTCELL_INLINE P apply(P d) const {
-#pragma GCC unroll 32
+      ROTCELL_UNROLL(32)
       for (int i = 0; i < kPlanes; ++i) {
         V &a = d.unit[first_unit(i)], &b = d.unit[first_unit(i) + 1];
         const V turned = cos[i] * a - sin[i] * b;
@@ -74,7 +74,7 @@ struct GroupRotation {
 
     // The inverse, which is also the transpose that carries a gradient back.
     ROTCELL_INLINE P undo(P c) const {
-#pragma GCC unroll 32
+      ROTCELL_UNROLL(32)
       for (int i = kPlanes - 1; i >= 0; --i) undo_plane(i, c);
       return c;
     }
@@ -83,7 +83,7 @@ struct GroupRotation {
     // through one plane after the other, so that nothing before the rotation is needed.
     template <class Gates>
     ROTCELL_INLINE void gradient(P c, P dc, Gates& grads) const {
-#pragma GCC unroll 32
+      ROTCELL_UNROLL(32)
       for (int i = kPlanes - 1; i >= 0; --i) {
         constexpr double kTurn = 6.283185307179586476925;
         const int a = first_unit(i), b = a + 1;

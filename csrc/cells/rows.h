@@ -45,6 +45,8 @@ struct RecurrentSpans {
   RecurrentSpan span[kMost] = {};
   int count = 0;
 
+  // Not implicit: Clang would emit it as a weak symbol outside the kernels' namespaces.
+  ROTCELL_INLINE constexpr RecurrentSpans() {}
   ROTCELL_INLINE constexpr const RecurrentSpan* begin() const { return span; }
   ROTCELL_INLINE constexpr const RecurrentSpan* end() const { return span + count; }
   ROTCELL_INLINE constexpr void add(int64_t column, int64_t row, int64_t rows) {

@@ -16,8 +16,12 @@ namespace rotcell::cpu {
 // weights of 16 rows each fill a register of 64 bytes, and what runs there reads the same memory
 // as what runs on narrower registers.
 constexpr int64_t kInt8PanelRows = 16, kInt8Group = 4;
-constexpr int64_t int8_panels(int64_t rows) { return (rows + kInt8PanelRows - 1) / kInt8PanelRows; }
-constexpr int64_t int8_groups(int64_t depth) { return (depth + kInt8Group - 1) / kInt8Group; }
+ROTCELL_INLINE constexpr int64_t int8_panels(int64_t rows) {
+  return (rows + kInt8PanelRows - 1) / kInt8PanelRows;
+}
+ROTCELL_INLINE constexpr int64_t int8_groups(int64_t depth) {
+  return (depth + kInt8Group - 1) / kInt8Group;
+}
 
 // Sums of so many products fit 32 bits, and so do those of an operand times 128.
 constexpr int64_t kInt8MostDepth = 1 << 17;
