@@ -50,6 +50,7 @@ FILES = {
     "results/paper": "results/babi/README.md",
     "results/paper-notes": "results/babi/notes.md",
     "results/study": "results/PROTOCOL.md",
+    "results/study-results": "results/README.md",
     "internals/contributing": "CONTRIBUTING.md",
     "internals/verify": "verify/README.md",
     "internals/emulator": "verify/emulator/README.md",

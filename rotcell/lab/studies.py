@@ -110,7 +110,7 @@ def babi_packed(size: int) -> Block:
     """The paper's protocol but for the padding: 40 epochs, rate 0.001, hard gates."""
     return Block(
         "babi",
-        "packed",
+        "packed-sizes",
         f"packed, the paper's epochs and rate, {size} units",
         tuple(
             {"task": task, "cell": cell, "state_size": size, "packed": True}
