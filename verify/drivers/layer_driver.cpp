@@ -203,7 +203,7 @@ std::string plan_name(CellIndex index, const Case& c, int64_t threads) {
   const Sequence sequence = c.sequence();
   const int64_t P = c.outputs ? c.outputs : c.hidden;
   const CallPlan plan = plan_call<float>(
-      layer_sizes(kCells[index], sequence.tokens(), c.inputs, c.batch, c.hidden, P),
+      index, layer_sizes(kCells[index], sequence.tokens(), c.inputs, c.batch, c.hidden, P),
       sequence.steps().lengths, c.outputs ? Projection::kPresent : Projection::kNone,
       c.hooks == Hooks::kNone ? Extras::kNone : Extras::kSome);
   std::string name = plan.is_batch_vectorized()    ? "batch-vectorized"
