@@ -291,6 +291,8 @@ int main(int count, char** arguments) {
   for (const Shape& shape : all_shapes()) {
     for (CellIndex cell = 0; cell < Cells::kCount; ++cell) {
       if (shape.outputs > 0 && !kCells[cell].can_project) continue;
+      const bool by_rows = shape.layout == Layout::kBatch;
+      if (by_rows && kernels<float>().cells[cell].batch_vectorized.block_rows == 0) continue;
       if (only_threads) {
         run_on_several_threads(cell, shape);
       } else {
