@@ -39,11 +39,10 @@ class Recorder(TorchDispatchMode):
 
 
 def ops():
+    """Those for GPUs: biases of rows, int8 weights and cells that see rows are for the CPU."""
     names = torch._C._dispatch_get_all_op_names()
-    # Biases of rows, and int8 weights, are for the CPU.
-    of_cpu = (".row_bias", "_int8")
-    ours = (n for n in names if n.startswith("rotcell::") and not n.endswith(of_cpu))
-    return sorted(ours)
+    of_cells = {f"rotcell::{cell}{suffix}" for cell in CELLS for suffix in ("", "_backward")}
+    return sorted(n for n in names if n.removesuffix(".extended") in of_cells)
 
 
 def check_registration():
