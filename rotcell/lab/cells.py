@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final
 
 import torch
 from torch import nn
 
-import rotcell
-from rotcell import LSTM, ClassicGRU, RotGRU, RotLSTM
+from rotcell import EURNN, GORU, GRU, LSTM, RUM, ClassicGRU, LinearRotLSTM, RotGRU, RotLSTM
 from rotcell.lab.errors import SettingsError
 
 #: Where angles start, and the rotation_bias of it: "pi" is the paper's, "zero" is near no rotation.
@@ -28,28 +28,38 @@ class Cell:
     plain: str | None = None  # the layer without rotation to compare with
 
 
-#: nn.GRU until rotcell has a layer with the same equations.
-_GRU: Final[Callable[..., nn.Module]] = getattr(rotcell, "GRU", nn.GRU)
+_FORGET: Final = {"forget_bias": 1.0}
+_NORM: Final = {**_FORGET, "layer_norm": True}
 
 CELLS: Final = {
-    "lstm": Cell("LSTM", LSTM, {"forget_bias": 1.0}),
-    "rotlstm": Cell("RotLSTM", RotLSTM, {"forget_bias": 1.0}, rotating=True, plain="lstm"),
+    "lstm": Cell("LSTM", LSTM, _FORGET),
+    "rotlstm": Cell("RotLSTM", RotLSTM, _FORGET, rotating=True, plain="lstm"),
     **{
         f"rotlstm{size}": Cell(
             f"RotLSTM, groups of {size}",
             RotLSTM,
-            {"forget_bias": 1.0, "rotation_size": size},
+            {**_FORGET, "rotation_size": size},
             rotating=True,
             plain="lstm",
         )
         for size in (3, 4, 8)
     },
-    "linearrotlstm": Cell(
-        "LinearRotLSTM", rotcell.LinearRotLSTM, {"forget_bias": 1.0}, rotating=True, plain="lstm"
+    "rotlstm-input": Cell(
+        "RotLSTM, angles from the input",
+        RotLSTM,
+        {**_FORGET, "angles_from": "input"},
+        rotating=True,
+        plain="lstm",
     ),
-    "gru": Cell("GRU", _GRU, {}),
+    "linearrotlstm": Cell("LinearRotLSTM", LinearRotLSTM, _FORGET, rotating=True, plain="lstm"),
+    "lnlstm": Cell("LSTM, layer norm", LSTM, _NORM),
+    "lnrotlstm": Cell("RotLSTM, layer norm", RotLSTM, _NORM, rotating=True, plain="lnlstm"),
+    "gru": Cell("GRU", GRU, {}),
     "classicgru": Cell("ClassicGRU", ClassicGRU, {}),
     "rotgru": Cell("RotGRU", RotGRU, {}, rotating=True, plain="classicgru"),
+    "rum": Cell("RUM", RUM, {}),
+    "goru": Cell("GORU", GORU, {}),
+    "eurnn": Cell("EURNN", EURNN, {}),
 }
 
 
@@ -86,9 +96,11 @@ def parameters(model: nn.Module) -> int:
 def matched_size(cell: str, inputs: int, outputs: int, size: int, twin: str | None = None) -> int:
     """The smallest size at which `cell` has as many weights as its rotating twin of `size`.
 
-    Counted with a linear layer of so many outputs. GRU is matched to RotGRU as ClassicGRU is.
+    Counted with a linear layer of so many outputs. GRU is matched to RotGRU as ClassicGRU is, and a
+    cell without a twin to RotLSTM.
     """
-    twin = twin or {"lstm": "rotlstm", "gru": "rotgru", "classicgru": "rotgru"}[cell]
+    twins = (name for name, each in CELLS.items() if each.plain == cell)
+    twin = twin or ("rotgru" if cell == "gru" else next(twins, "rotlstm"))
 
     def weights(each: str, units: int) -> int:
         with torch.device("meta"):
@@ -96,4 +108,4 @@ def matched_size(cell: str, inputs: int, outputs: int, size: int, twin: str | No
             return parameters(layer) + parameters(nn.Linear(units, outputs))
 
     wanted = weights(twin, size)
-    return next(units for units in range(size, 3 * size + 2) if weights(cell, units) >= wanted)
+    return next(units for units in count(size) if weights(cell, units) >= wanted)

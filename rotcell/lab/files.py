@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -23,6 +24,10 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+#: The name that sweeps share while they append records.
+SWEEPING: Final = "sweeping"
 
 
 class Claims:
@@ -51,6 +56,10 @@ class Claims:
         """Claim a name; False when another process has it."""
         return self._lock(name, wait=False)
 
+    def share(self, name: str) -> bool:
+        """Claim a name together with others that share it; False when it is taken."""
+        return self._lock(name, wait=False, shared=True)
+
     def release(self, name: str) -> None:
         """Give a name back."""
         if sys.platform != "win32":
@@ -67,15 +76,14 @@ class Claims:
         finally:
             self.release(name)
 
-    def _lock(self, name: str, *, wait: bool) -> bool:
+    def _lock(self, name: str, *, wait: bool, shared: bool = False) -> bool:
         if sys.platform == "win32":
             return True  # there are no such locks: it is up to the user not to start two sweeps
         import fcntl
 
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         try:
-            fcntl.lockf(
-                self._file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, _offset(name)
-            )
+            fcntl.lockf(self._file, kind | (0 if wait else fcntl.LOCK_NB), 1, _offset(name))
         except (BlockingIOError, PermissionError):
             return False
         return True

@@ -1,7 +1,6 @@
 """Files with one record per line: NAME.jsonl, to which sweeps append, and published NAME.jsonl.gz.
 
-`gzip -9nc NAME.jsonl >> NAME.jsonl.gz && rm NAME.jsonl` moves records from the first to the
-second, when no sweep is running.
+`rotcell-lab publish` moves records from the first to the second.
 """
 
 from __future__ import annotations

@@ -210,6 +210,21 @@ LARGER: Final = Study(
 )
 
 
+#: Variants of RotLSTM, layer norm, and the rotating layers of others.
+_OTHERS: Final = ("rotlstm-input", "linearrotlstm", "lnlstm", "lnrotlstm", "rum", "goru", "eurnn")
+
+OTHERS: Final = Study(
+    "others",
+    "angles from the input, LinearRotLSTM, layer norm, RUM, GORU, EURNN on tasks of `core`",
+    (
+        *tracking("mod5", (8,), ("lstm", "rotlstm", *_OTHERS)),
+        *tracking("s3", (8,), ("lstm", "rotlstm", *_OTHERS)),
+        *tracking("a5", (32,), ("lstm", "rotlstm", *_OTHERS)),
+        music("jsb", 200, ("lstm", "rotlstm", *_OTHERS)),
+    ),
+)
+
+
 def treebank(task: str, size: int, cells: Iterable[str]) -> Block:
     """Words or characters of Penn Treebank; the words' rate is that of the printed result."""
     is_words = task == "ptb_words"
@@ -249,4 +264,9 @@ LATER: Final = Study(
     ),
 )
 
-STUDIES: Final = {study.name: study for study in (CORE, LARGER, LATER)}
+_PARTS: Final = (CORE, OTHERS, LARGER, LATER)
+ALL: Final = Study(
+    "all", "all studies, one after the other", tuple(b for part in _PARTS for b in part.blocks)
+)
+
+STUDIES: Final = {study.name: study for study in (*_PARTS, ALL)}

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from rotcell._closed_pipe import quiet_on_closed_pipe
-from rotcell.lab.cli import collect, data, demo, look, report, sweep, train
+from rotcell.lab.cli import collect, data, demo, look, publish, report, sweep, train
 from rotcell.lab.errors import EXPECTED
 
 _COMMANDS: dict[
@@ -26,6 +26,7 @@ _COMMANDS: dict[
     "look": ("see inside a model that reads a story", look.add_arguments, look.run),
     "sweep": ("run a study or an experiment", sweep.add_arguments, sweep.run),
     "collect": ("gather finished runs in one file", collect.add_arguments, collect.run),
+    "publish": ("compress the records of a study", publish.add_arguments, publish.run),
     "report": ("tables and figures of a sweep", report.add_arguments, report.run),
 }
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 
 from rotcell.lab import tasks
-from rotcell.lab.files import Claims
+from rotcell.lab.errors import SettingsError
+from rotcell.lab.files import SWEEPING, Claims
 from rotcell.lab.progress import duration
 from rotcell.lab.sweep.engine import Ended, Engine
 from rotcell.lab.sweep.store import Store
@@ -120,6 +121,8 @@ def run_study(
     done = failed = 0
     out.mkdir(parents=True, exist_ok=True)
     with Claims(out / ".claims") as claims:
+        if not claims.share(SWEEPING):
+            raise SettingsError(f"records in {out} are being published: try again in a moment")
         queue = Queue(study, out, work.data, claims)
         for block in queue.left_out:
             say(f"skipped for lack of data (--data {block.task}=PATH): {block.about}")
