@@ -49,10 +49,13 @@ class Arm:
     @property
     def title(self) -> str:
         """Layer, size, and where the angles start."""
-        size = self.settings.get("size", self.settings.get("state_size"))
-        return " ".join(
-            str(w) for w in (self.settings["cell"], size, self.settings.get("start", "")) if w
-        )
+        words = self.settings["cell"], self.size, self.settings.get("start", "")
+        return " ".join(str(word) for word in words if word)
+
+    @property
+    def size(self) -> int:
+        """Hidden units."""
+        return int(str(self.settings.get("size", self.settings.get("state_size"))))
 
     def values(self, name: str) -> dict[tuple[int, ...], float]:
         """One of the test results of every run."""
@@ -60,8 +63,8 @@ class Arm:
         return {key: t[name] if isinstance(t, dict) else t for key, t in tests.items()}
 
 
-def _arm(block: Block, arms: Sequence[Plain], known: Known) -> Arm | None:
-    """The runs of one arm; on bAbI of one for each task."""
+def arm_of(block: Block, arms: Sequence[Plain], known: Known) -> Arm | None:
+    """The final runs of one arm, or of several that differ in their task; None without any."""
     records: dict[tuple[int, ...], Record] = {}
     is_whole = True
     for place, settings in enumerate(arms):
@@ -94,9 +97,17 @@ def arms_of_cell(block: Block, cell: str, known: Known) -> list[Arm]:
     """The arms of a layer: of a rotating one the chosen start, of a plain one each size."""
     arms = [arm for arm in block.arms if arm["cell"] == cell]
     if block.task == "babi":
-        found = [_arm(block, arms, known)] if arms else []
+        found = [arm_of(block, arms, known)] if arms else []
     elif arms and CELLS[cell].rotating:
-        found = [_arm(block, [min(arms, key=lambda arm: _validation(block, arm, known))], known)]
+        found = [arm_of(block, [min(arms, key=lambda arm: _validation(block, arm, known))], known)]
     else:
-        found = [_arm(block, [arm], known) for arm in arms]
+        found = [arm_of(block, [arm], known) for arm in arms]
+    return [arm for arm in found if arm is not None]
+
+
+def starts_of_cell(block: Block, cell: str, known: Known) -> list[Arm]:
+    """The arms of a rotating layer, one per start of the angles; none for a plain layer or bAbI."""
+    if not CELLS[cell].rotating or block.task == "babi":
+        return []
+    found = [arm_of(block, [arm], known) for arm in block.arms if arm["cell"] == cell]
     return [arm for arm in found if arm is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rotcell.lab.cells import CELLS
@@ -19,6 +19,9 @@ bAbI: mean test accuracy over 20 tasks in %; other tasks: {labels}.
 Intervals are 95 % intervals of the mean over seeds. The best of a row is bold: most solved seeds,
 then fewest steps, or the best mean. Plain layers have at least as many weights as the rotating
 layer next to them (bAbI: the same size). Rows marked * are under way."""
+
+#: The layers of the first table: the paper's.
+MAIN: Final = ("lstm", "rotlstm", "gru", "classicgru", "rotgru")
 
 
 @dataclass
@@ -44,7 +47,7 @@ def rows_of(queue: Queue) -> list[Row]:
         for cell in dict.fromkeys(arm["cell"] for arm in block.arms):
             arms = arms_of_cell(block, cell, known)
             if arms:
-                largest = max(arms, key=_size)  # of a plain cell, the matched size
+                largest = max(arms, key=lambda arm: arm.size)  # of a plain cell, the matched size
                 title = block.about.partition(" units")[0] + " units"
                 size = min(_size_of(arm) for arm in block.arms)
                 row = found.setdefault((block.task, title), Row(block.task, title, size))
@@ -56,36 +59,61 @@ def _size_of(settings: Mapping[str, object]) -> int:
     return int(str(settings.get("size", settings.get("state_size"))))
 
 
-def _size(arm: Arm) -> int:
-    return _size_of(arm.settings)
-
-
 def _column(block: Block, cell: str) -> str:
     return "classicgru" if block.task == "babi" and cell == "gru" else cell
 
 
 def overview(queue: Queue) -> str:
-    """Markdown, with what it costs below."""
+    """Markdown: the paper's layers, then all others, then what they cost."""
     rows = rows_of(queue)
     if not rows:
         return "No final run has ended yet."
-    cells = [cell for cell in CELLS if any(cell in row.arms for row in rows)]
-    head = ["task", *(CELLS[cell].title for cell in cells)]
-    lines = [head, ["---"] * len(head)]
-    for row in rows:
-        shown = _shown(row)
-        title = f"{row.task}: {row.title}" + ("" if row.is_whole else " *")
-        lines.append([title, *(shown.get(cell, "") for cell in cells)])
     labels = ", ".join(f"{MEASURES[row.task].label}" for row in _first_of_tasks(rows))
-    parts = [HEAD.format(labels=labels or "-"), _table(lines)]
+    parts = [HEAD.format(labels=labels or "-")]
+    mine = [row for row in rows if not _others(row)]
+    others = [row for row in rows if _others(row)]
+    parts += [_results(_of_main(mine + others))] if mine or others else []
+    if others:
+        parts += ["### Other rotating cells and layer norm", _results(others)]
+    cells = _columns(rows)
     costs = list(_costs(rows, cells))
     if costs:
         about = (
             "Processor time per training step and number of weights, divided by those of the LSTM\n"
             "of the same row (bAbI: time per run). Times are from a machine that was in use."
         )
-        parts += ["### What it costs", about, _table([head, ["---"] * len(head), *costs])]
+        head = _head(cells)
+        parts += ["### What it costs", about, _table([*head, *costs])]
     return "\n\n".join(parts)
+
+
+def _others(row: Row) -> set[str]:
+    return set(row.arms) - set(MAIN)
+
+
+def _of_main(rows: Sequence[Row]) -> list[Row]:
+    """The rows with the paper's layers alone; without those that are about other layers."""
+    found = [replace(r, arms={c: a for c, a in r.arms.items() if c in MAIN}) for r in rows]
+    return [row for row in found if any(CELLS[cell].rotating for cell in row.arms)]
+
+
+def _columns(rows: Sequence[Row]) -> list[str]:
+    return [cell for cell in CELLS if any(cell in row.arms for row in rows)]
+
+
+def _head(cells: Sequence[str]) -> list[list[str]]:
+    head = ["task", *(CELLS[cell].title for cell in cells)]
+    return [head, ["---"] * len(head)]
+
+
+def _results(rows: Sequence[Row]) -> str:
+    cells = _columns(rows)
+    lines = _head(cells)
+    for row in rows:
+        shown = _shown(row)
+        title = f"{row.task}: {row.title}" + ("" if row.is_whole else " *")
+        lines.append([title, *(shown.get(cell, "") for cell in cells)])
+    return _table(lines)
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:

@@ -1,59 +1,94 @@
-"""Tables of a study, as far as it has come: a row per arm, final seeds only."""
+"""Every layer of a study, as far as it has come: final seeds only."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
+from rotcell.lab.cells import CELLS
+from rotcell.lab.report.arms import Arm, arm_of
 from rotcell.lab.sweep.queue import Queue
-from rotcell.lab.sweep.study import Block, Plain, Study, full_key
-from rotcell.lab.task import Record
-from rotcell.lab.tasks import names
+from rotcell.lab.sweep.study import Block, Known, Plain
+
+HEAD: Final = ("layer", "chosen", "runs", "capped", "weights", "test", "steps to target")
+#: The measures that are shown, of tasks that have many.
+SHOWN: Final[Mapping[str, tuple[str, ...]]] = {"groups": ("solved", "accuracy_128", "accuracy_512")}
 
 
-def study_table(study: Study, folder: Path) -> str:
+def study_table(queue: Queue) -> str:
     """Markdown; blocks without a finished final run are left out."""
-    queue = Queue(study, folder, dict.fromkeys(names(), folder))
-    parts = []
+    tables: dict[str, list[Sequence[str]]] = {}
     for block in queue.blocks:
-        rows = list(_rows(block, queue.known(block)))
-        if rows:
-            head = "| arm | chosen | runs | capped | weights | test | steps to target |"
-            lines = (head, "|" + "---|" * 7, *rows)
-            parts.append(f"### {block.task}: {block.about}\n\n" + "\n".join(lines))
+        title = f"{block.task}: {block.about.partition(' units')[0]} units"
+        head, rows = (_babi if block.task == "babi" else _layers)(block, queue.known(block))
+        table = tables.setdefault(title, [head, ["---"] * len(head)])
+        table += [row for row in rows if row not in table]
+    parts = [
+        f"## {title}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in table)
+        for title, table in tables.items()
+        if len(table) > 2
+    ]
     return "\n\n".join(parts) or "No final run has ended yet."
 
 
-def _rows(block: Block, known: dict[str, Record]) -> Iterator[str]:
-    for arm in block.arms:
-        choice = block.choice(arm, known)
-        if choice is None:
-            continue
-        keys = (full_key(block.task, {**arm, **choice, "seed": s}) for s in range(block.seeds))
-        records = [known[key] for key in keys if key in known]
-        if records:
-            yield _row(block, arm, choice, records)
+def _layers(block: Block, known: Known) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """A row per layer and start of the angles."""
+    rows: list[Sequence[str]] = []
+    for settings in block.arms:
+        arm, choice = arm_of(block, [settings], known), block.choice(settings, known)
+        if arm is not None and choice is not None:
+            rows.append(_row(block, arm, choice))
+    return HEAD, rows
 
 
-def _row(block: Block, arm: Plain, choice: Plain, records: Sequence[Record]) -> str:
-    same = {name for name in arm if len({str(each.get(name)) for each in block.arms}) == 1}
-    title = " ".join(str(value) for name, value in arm.items() if name not in same)
+def _row(block: Block, arm: Arm, choice: Plain) -> Sequence[str]:
+    outcomes = [record["outcome"] for record in arm.records.values()]
     chosen = ", ".join(f"{name} {value:g}" for name, value in choice.items())
-    outcomes = [record["outcome"] for record in records]
-    first = outcomes[0]["test"]
-    measures = [o["test"] if isinstance(first, dict) else {"accuracy": o["test"]} for o in outcomes]
-    tested = ", ".join(
-        f"{name} {_mean([measure[name] for measure in measures])}" for name in measures[0]
-    )
-    steps = [o["steps_to_target"] for o in outcomes if o.get("steps_to_target") is not None]
-    median = f"{statistics.median(steps):.0f} ({len(steps)} runs)" if steps else "-"
-    capped = sum(bool(o.get("capped")) for o in outcomes)
+    names = SHOWN.get(block.task) or tuple(outcomes[0]["test"])
+    tested = ", ".join(f"{name} {_mean([o['test'][name] for o in outcomes])}" for name in names)
+    capped = sum(bool(outcome.get("capped")) for outcome in outcomes)
     weights = outcomes[0].get("parameters", "-")
-    return f"| {title} | {chosen} | {len(records)} | {capped} | {weights} | {tested} | {median} |"
+    return (
+        arm.title,
+        chosen,
+        str(len(outcomes)),
+        str(capped),
+        str(weights),
+        tested,
+        _steps(outcomes),
+    )
 
 
-def _mean(values: Sequence[float]) -> str:
+def _steps(outcomes: Sequence[Mapping[str, Any]]) -> str:
+    steps = [o["steps_to_target"] for o in outcomes if o.get("steps_to_target") is not None]
+    return f"{statistics.median(steps):.0f} ({len(steps)} runs)" if steps else "-"
+
+
+def _mean(values: Sequence[float], scale: float = 1, digits: int = 4) -> str:
     """Mean ± standard deviation (n - 1)."""
-    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.4f}{spread}"
+    values = [scale * value for value in values]
+    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.{digits}f}{spread}"
+
+
+def _babi(block: Block, known: Known) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """A row per task: test accuracy in % of each layer."""
+    cells = tuple(dict.fromkeys(arm["cell"] for arm in block.arms))
+    by_task: dict[int, list[str]] = {}
+    for settings in block.arms:
+        arm = arm_of(block, [settings], known)
+        row = by_task.setdefault(settings["task"], [])
+        row.append("-" if arm is None else _mean(list(arm.values("accuracy").values()), 100, 1))
+    head = ("task, %", *(CELLS["classicgru" if cell == "gru" else cell].title for cell in cells))
+    return head, [(str(task), *row) for task, row in by_task.items() if set(row) != {"-"}]
+
+
+def layers_page(queue: Queue) -> Iterator[str]:
+    """Markdown of the page of all layers."""
+    yield "# Every layer of the study"
+    yield (
+        "Mean ± standard deviation over the final seeds, with the settings chosen on validation.\n"
+        "[What they say](README.md)."
+    )
+    yield study_table(queue)
