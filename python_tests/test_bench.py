@@ -24,6 +24,7 @@ import chart
 import compare
 import contestants
 import growth
+import int8
 import machine
 import memory
 import pages
@@ -600,7 +601,7 @@ class TestMachine:
         with busy._busy_processes(1):
             assert machine._cores_used_by_others() > 0.1
 
-    @pytest.mark.parametrize("script", [compare, growth, resets, rotations, row_cells, busy])
+    @pytest.mark.parametrize("script", [compare, growth, int8, resets, rotations, row_cells, busy])
     @pytest.mark.parametrize(
         ("state", "option"),
         [({"cores_used_by_others": 1.5}, "--allow-load"), ({"dirty": True}, "--allow-dirty")],
@@ -731,6 +732,24 @@ class TestRotations:
         with pytest.raises(SystemExit):
             rotations.main(["--layers", "GRU"])
         assert "unknown layer 'GRU'" in capsys.readouterr().err
+
+
+class TestInt8:
+    def test_tiny_run(self, tmp_path, capsys):
+        out = tmp_path / "int8.json"
+        arguments = ["--shapes", "2x3x8x8", "--seconds", "0.01", "--out", str(out), *ANYWAY]
+        assert int8.main(arguments) == 0
+        (row,) = results.load(out, int8.KIND)["rows"]
+        assert list(row["timings"]) == [int8.TORCH, *int8.LAYERS, int8.FLOAT]
+        assert not any("error" in timing for timing in row["timings"].values())
+        assert "RotLSTM in float32" in capsys.readouterr().out
+
+    def test_the_contestants_have_int8_weights(self):
+        functions = int8.contestants(int8.parse("2x3x8x8"))
+        layers = {name: function.__closure__ for name, function in functions.items()}
+        found = {name: type(cells[0].cell_contents).__name__ for name, cells in layers.items()}
+        assert found["RotLSTM"] == "QuantizedRotLSTM"
+        assert found[int8.FLOAT] == "RotLSTM"
 
 
 class TestRowCells:
