@@ -72,7 +72,7 @@ def overview(queue: Queue) -> str:
     parts = [HEAD.format(labels=labels or "-")]
     mine = [row for row in rows if not _others(row)]
     others = [row for row in rows if _others(row)]
-    parts += [_results(_of_main(mine + others))] if mine or others else []
+    parts += [_results(main_rows(mine + others))] if mine or others else []
     if others:
         parts += ["### Other rotating cells and layer norm", _results(others)]
     cells = _columns(rows)
@@ -91,7 +91,7 @@ def _others(row: Row) -> set[str]:
     return set(row.arms) - set(MAIN)
 
 
-def _of_main(rows: Sequence[Row]) -> list[Row]:
+def main_rows(rows: Sequence[Row]) -> list[Row]:
     """The rows with the paper's layers alone; without those that are about other layers."""
     found = [replace(r, arms={c: a for c, a in r.arms.items() if c in MAIN}) for r in rows]
     return [row for row in found if any(CELLS[cell].rotating for cell in row.arms)]

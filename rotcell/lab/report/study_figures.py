@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rotcell.lab.cells import CELLS
 from rotcell.lab.errors import NotInstalledError
 from rotcell.lab.report.arms import MEASURES, Arm
-from rotcell.lab.report.overview import Row, seed_means
+from rotcell.lab.report.overview import Row, main_rows, seed_means
 from rotcell.lab.report.palette import color_of
 from rotcell.lab.report.statistics import Moments, mean_interval
 
@@ -38,8 +38,8 @@ class Figure(NamedTuple):
 
 
 def study_figures(rows: Sequence[Row]) -> Iterator[Figure]:
-    """One per family of tasks that has finished rows."""
-    whole = [row for row in rows if row.is_whole]
+    """One per family of tasks that has finished rows, with the paper's layers."""
+    whole = [row for row in main_rows(rows) if row.is_whole and len(row.arms) > 1]
     tracking = [row for row in whole if row.task == "groups"]
     if tracking:
         yield _tracking(tracking)
