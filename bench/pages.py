@@ -11,6 +11,7 @@ from typing import Any
 
 import busy
 import compare
+import int8
 import machine
 import resets
 import results
@@ -149,6 +150,21 @@ def episodes(found: Found) -> str:
     )
 
 
+def quantized(found: Found) -> str:
+    """Time over that of torch's quantized layer, a line per shape."""
+    names = (*int8.LAYERS, int8.FLOAT)
+    lines = []
+    for row in found["rows"]:
+        values = [ratio(row, name, int8.TORCH) for name in names]
+        shown = ["-" if value is None else f"{value.median:.2f}" for value in values]
+        lines.append([Work(**row["work"]).label(), *shown])
+    count = found["rows"][0]["threads"]
+    return (
+        f"{table(['', *names], lines)}\n\n{machine.summary(found['machine'])}; "
+        f"{count} thread{'s' if count > 1 else ''}."
+    )
+
+
 def caveat(found: Found) -> str:
     """What a reader must know about how the numbers came about; empty if all was as it should."""
     wrong = machine.faults(found["machine"])
@@ -161,6 +177,8 @@ README_PARTS: Parts = {"speed": ("cpu.json", compare.KIND, summary)}
 BENCHMARKS_PARTS: Parts = {
     "layers": ("cpu.json", compare.KIND, layers),
     "layers with AVX2": ("cpu-avx2.json", compare.KIND, layers),
+    "layers in bfloat16": ("cpu-bfloat16.json", compare.KIND, layers),
+    "int8": ("int8.json", int8.KIND, quantized),
     "memory": ("cpu.json", compare.KIND, memory),
     "peers": ("cpu-peers.json", compare.KIND, peers),
     "threads": ("busy.json", busy.KIND, threads),

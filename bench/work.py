@@ -27,6 +27,7 @@ CELLS = {
     "LSTM": Cell("lstm", "LSTM", rotates=False),
     "RotGRU": Cell("rot_gru", "GRU", rotates=True),
     "ClassicGRU": Cell("classic_gru", "GRU", rotates=False),
+    "GRU": Cell("gru", "GRU", rotates=False),
 }
 ROTATING = [name for name, cell in CELLS.items() if cell.rotates]
 #: Training is forward and backward, with gradients of the input and the weights.

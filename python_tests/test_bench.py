@@ -432,7 +432,7 @@ class TestCompare:
             (["--threads", "0"], "not a list of numbers of threads"),
             (["--threads", "two"], "not a list of numbers of threads"),
             (["--peers", "tensorflow"], "unknown peer 'tensorflow'"),
-            (["--cells", "GRU"], "unknown cell 'GRU'"),
+            (["--cells", "RUM"], "unknown cell 'RUM'"),
             (["--seconds", "0"], "--seconds must be positive"),
             (["--dtype", "int8"], "invalid choice"),
             (["--draw", "/nowhere.json"], "cannot read /nowhere.json: No such file"),
