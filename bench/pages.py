@@ -15,6 +15,8 @@ import int8
 import machine
 import resets
 import results
+import rotations
+import row_cells
 from contestants import PEERS, ROTCELL, TORCH
 from ratios import Row, of_medians, ratio
 from work import CELLS, PASSES, ROTATING, Work
@@ -150,19 +152,50 @@ def episodes(found: Found) -> str:
     )
 
 
-def quantized(found: Found) -> str:
-    """Time over that of torch's quantized layer, a line per shape."""
+def rotations_table(found: Found) -> str:
+    """Time over that of nn.LSTM, and FLOPs over its FLOPs: one line per shape and pass."""
+    names = [name for name in rotations.LAYERS if name != rotations.TORCH]
+    lines = []
+    for row in found["rows"]:
+        counts = row["flops_per_token"]
+        entries = []
+        for name in names:
+            value = ratio(row, name, rotations.TORCH)
+            flops = counts.get(name, 0) / counts[rotations.TORCH]
+            entries.append("-" if value is None else f"{value.median:.2f} ({flops:.2f})")
+        lines.append([_of_row(row), *entries])
+    return f"{table(['time (FLOPs)', *names], lines)}\n\n{_measured_on(found)}"
+
+
+def row_cells_table(found: Found) -> str:
+    """Ratios of the times of two contestants each: one line per shape and pass."""
+    lines = []
+    for row in found["rows"]:
+        values = [ratio(row, *pair) for pair in row_cells.COMPARED]
+        lines.append([_of_row(row), *("-" if v is None else f"{v.median:.2f}" for v in values)])
+    head = ["", *(f"{name} / {other}" for name, other in row_cells.COMPARED)]
+    return f"{table(head, lines)}\n\n{_measured_on(found)}"
+
+
+def int8_table(found: Found) -> str:
+    """Time over that of nn.LSTM with int8 weights: one line per shape."""
     names = (*int8.LAYERS, int8.FLOAT)
     lines = []
     for row in found["rows"]:
         values = [ratio(row, name, int8.TORCH) for name in names]
         shown = ["-" if value is None else f"{value.median:.2f}" for value in values]
         lines.append([Work(**row["work"]).label(), *shown])
-    count = found["rows"][0]["threads"]
-    return (
-        f"{table(['', *names], lines)}\n\n{machine.summary(found['machine'])}; "
-        f"{count} thread{'s' if count > 1 else ''}."
-    )
+    return f"{table(['', *names], lines)}\n\n{_measured_on(found)}"
+
+
+def _of_row(row: Row) -> str:
+    return f"{Work(**row['work']).label()}, {row['pass']}"
+
+
+def _measured_on(found: Found) -> str:
+    threads = sorted({row["threads"] for row in found["rows"]})
+    count = " / ".join(map(str, threads))
+    return f"{count} thread{'s' if threads != [1] else ''}; {machine.summary(found['machine'])}."
 
 
 def caveat(found: Found) -> str:
@@ -178,11 +211,13 @@ BENCHMARKS_PARTS: Parts = {
     "layers": ("cpu.json", compare.KIND, layers),
     "layers with AVX2": ("cpu-avx2.json", compare.KIND, layers),
     "layers in bfloat16": ("cpu-bfloat16.json", compare.KIND, layers),
-    "int8": ("int8.json", int8.KIND, quantized),
     "memory": ("cpu.json", compare.KIND, memory),
     "peers": ("cpu-peers.json", compare.KIND, peers),
     "threads": ("busy.json", busy.KIND, threads),
     "resets": ("resets.json", resets.KIND, episodes),
+    "rotations": ("rotations.json", rotations.KIND, rotations_table),
+    "row cells": ("row_cells.json", row_cells.KIND, row_cells_table),
+    "int8": ("int8.json", int8.KIND, int8_table),
 }
 
 

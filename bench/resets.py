@@ -8,26 +8,20 @@ a JSON file.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
-import machine
-import results
+import row_file
 import torch
 from ratios import Row, median, ratio
-from timing import Effort, measure
 from torch import Tensor, nn
 
 import rotcell
 
 KIND = "resets"
-DEFAULT_OUT = Path(__file__).resolve().parent / "out" / "resets.json"
 #: What all others are measured against.
 LOOP = "nn.LSTM, a loop over the steps"
 PIECES = "nn.LSTM, a call for each run of steps"
@@ -113,22 +107,6 @@ def contestants(rollout: Rollout) -> dict[str, Callable[[], Any]]:
     return functions
 
 
-def run(rollout: Rollout, threads: int, seconds: float) -> dict[str, Any]:
-    """Measure all, as one row of a result file."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        functions = contestants(rollout)
-        timings = measure(functions, list(functions), Effort(seconds, 5), torch.device("cpu"))
-    finally:
-        torch.set_num_threads(before)
-    return {
-        "rollout": asdict(rollout),
-        "threads": threads,
-        "timings": {name: timing.to_json() for name, timing in timings.items()},
-    }
-
-
 def line(row: Row, name: str) -> str:
     """Give the line of one contestant."""
     shown = [ratio(row, name, other) for other in (LOOP, IGNORED)]
@@ -137,42 +115,19 @@ def line(row: Row, name: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=60.0, help="seconds in total (default: %(default)s)"
-    )
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser = row_file.make_parser(KIND, __doc__, seconds=60.0)
+    parser.set_defaults(threads=torch.get_num_threads())
     parser.add_argument("--tiny", action="store_true", help="a tiny size, to try the script")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=DEFAULT_OUT,
-        metavar="FILE",
-        help="where the JSON goes (default: bench/out/resets.json)",
-    )
-    machine.add_options(parser)
     options = parser.parse_args(arguments)
-    try:
-        results.check_writable(options.out)
-    except ValueError as error:
-        parser.error(str(error))
-    found: dict[str, Any] = {
-        "kind": KIND,
-        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "machine": machine.describe_or_refuse(parser, options, torch.device("cpu")),
-    }
-    for fault in machine.faults(found["machine"]):
-        print(f"Measured {fault}.")
     rollout = TINY if options.tiny else ROLLOUT
-    print(f"{machine.summary(found['machine'])}; {rollout.label()}; {options.threads} threads")
+    file = row_file.RowFile(KIND, parser, options)
+    print(rollout.label())
     print(f"Ratios: medians (95 % confidence interval), of {LOOP!r} and of {IGNORED!r}.\n")
-    row = run(rollout, options.threads, options.seconds)
+    row = {"rollout": asdict(rollout), **row_file.timings(contestants(rollout), options)}
+    file.add(row)
     for name in row["timings"]:
         print(line(row, name))
-    results.save(options.out, found | {"rows": [row]})
-    print(f"\nWrote {options.out}")
+    file.close()
     return 0
 
 

@@ -6,48 +6,26 @@ JSON file.
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
-import machine
-import results
+import row_file
 import torch
 import torch.nn.functional as F
-from ratios import median, ratio
-from timing import Effort, measure
+from ratios import Row, median, ratio
 from torch import Tensor, nn
+from work import PASSES, Work
 
 import rotcell
 
 KIND = "row_cells"
-DEFAULT_OUT = Path(__file__).resolve().parent / "out" / "row_cells.json"
 
 #: Layers, each measured against its equations in plain PyTorch.
 LAYERS = ("RUM", "GORU", "EURNN")
 LSTM, NORMALIZED, SCRIPTED = "LSTM", "LSTM with layer norm", "layer norm in a scripted loop"
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of a call."""
-
-    batch: int
-    steps: int
-    inputs: int
-    hidden: int
-
-    def label(self) -> str:
-        """Say it in one line."""
-        return f"B {self.batch}, T {self.steps}, in {self.inputs}, H {self.hidden}"
-
-
-SHAPES = (Shape(32, 68, 100, 50), Shape(32, 100, 128, 128), Shape(32, 100, 256, 256))
-TINY = (Shape(3, 4, 5, 6),)
+WORKS = "32x68x100x50,32x100x128x128,32x100x256x256"
 
 Weights = list[Tensor]
 
@@ -68,10 +46,10 @@ def scripted_loop(x: Tensor, h: Tensor, c: Tensor, weights: Weights) -> Tensor:
     return torch.stack(outputs)
 
 
-def contestants(shape: Shape, train: bool) -> dict[str, Callable[[], Any]]:
+def contestants(work: Work, train: bool) -> dict[str, Callable[[], Any]]:
     """One function for each, on the same input."""
     torch.manual_seed(0)
-    x = torch.randn(shape.steps, shape.batch, shape.inputs)
+    x = torch.randn(work.steps, work.batch, work.input_size)
 
     def over(module: nn.Module, run: Callable[[], Tensor]) -> Callable[[], None]:
         def infer() -> None:
@@ -91,12 +69,12 @@ def contestants(shape: Shape, train: bool) -> dict[str, Callable[[], Any]]:
 
     functions = {}
     for name in LAYERS:
-        layer = getattr(rotcell, name)(shape.inputs, shape.hidden)
+        layer = getattr(rotcell, name)(work.input_size, work.hidden_size)
         functions[name] = over(layer, lambda layer=layer: layer(x)[0])
         functions[plain(name)] = over(layer, lambda layer=layer: by_reference(layer))
-    lstm = rotcell.LSTM(shape.inputs, shape.hidden)
-    normalized = rotcell.LSTM(shape.inputs, shape.hidden, layer_norm=True)
-    zeros = torch.zeros(shape.batch, shape.hidden)
+    lstm = rotcell.LSTM(work.input_size, work.hidden_size)
+    normalized = rotcell.LSTM(work.input_size, work.hidden_size, layer_norm=True)
+    zeros = torch.zeros(work.batch, work.hidden_size)
     weights = list(normalized.parameters())
     functions[LSTM] = over(lstm, lambda: lstm(x)[0])
     functions[NORMALIZED] = over(normalized, lambda: normalized(x)[0])
@@ -109,73 +87,36 @@ def plain(name: str) -> str:
     return f"{name} in plain PyTorch"
 
 
-def run(shape: Shape, train: bool, threads: int, seconds: float) -> dict[str, Any]:
-    """Measure all, as one row of a result file."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        functions = contestants(shape, train)
-        timings = measure(functions, list(functions), Effort(seconds, 5), torch.device("cpu"))
-    finally:
-        torch.set_num_threads(before)
-    return {
-        "shape": asdict(shape),
-        "train": train,
-        "threads": threads,
-        "timings": {name: timing.to_json() for name, timing in timings.items()},
-    }
+#: Pairs of contestants: the time of the first over that of the second.
+COMPARED = (
+    *((plain(name), name) for name in LAYERS),
+    (NORMALIZED, LSTM),
+    (SCRIPTED, NORMALIZED),
+)
 
 
-def lines(row: dict[str, Any]) -> list[str]:
+def lines(row: Row) -> list[str]:
     """Give the lines of a row."""
-    compared = [(plain(name), name) for name in LAYERS]
-    compared += [(NORMALIZED, LSTM), (SCRIPTED, NORMALIZED)]
     return [
         f"  {name:32}{1e3 * (median(row, name) or 0):9.2f} ms, {ratio(row, name, other)} of {other}"
-        for name, other in compared
+        for name, other in COMPARED
     ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=20.0, help="seconds per row (default: %(default)s)"
-    )
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--tiny", action="store_true", help="a tiny size, to try the script")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=DEFAULT_OUT,
-        metavar="FILE",
-        help="where the JSON goes (default: bench/out/row_cells.json)",
-    )
-    machine.add_options(parser)
+    parser = row_file.make_parser(KIND, __doc__, seconds=20.0)
+    row_file.add_shapes(parser, WORKS)
     options = parser.parse_args(arguments)
-    try:
-        results.check_writable(options.out)
-    except ValueError as error:
-        parser.error(str(error))
-    found: dict[str, Any] = {
-        "kind": KIND,
-        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "machine": machine.describe_or_refuse(parser, options, torch.device("cpu")),
-        "rows": [],
-    }
-    for fault in machine.faults(found["machine"]):
-        print(f"Measured {fault}.")
-    print(f"{machine.summary(found['machine'])}; {options.threads} threads")
+    file = row_file.RowFile(KIND, parser, options)
     print("Ratios: medians (95 % confidence interval).")
-    for shape in TINY if options.tiny else SHAPES:
-        for train in (False, True):
-            print(f"{shape.label()}, {'training' if train else 'inference'}")
-            found["rows"].append(run(shape, train, options.threads, options.seconds))
-            print("\n".join(lines(found["rows"][-1])), flush=True)
-            results.save(options.out, found)
-    print(f"\nWrote {options.out}")
+    for work, passes in itertools.product(options.shapes, PASSES):
+        functions = contestants(work, passes == "train")
+        row = {"work": work.to_json(), "pass": passes, **row_file.timings(functions, options)}
+        file.add(row)
+        print(f"\n{work.label()}, {passes}")
+        print("\n".join(lines(row)), flush=True)
+    file.close()
     return 0
 
 

@@ -717,7 +717,8 @@ class TestRotations:
         out = tmp_path / "rotations.json"
         arguments = ["--shapes", "2x3x8x9", "--seconds", "0.01", "--out", str(out), *ANYWAY]
         assert rotations.main(arguments) == 0
-        rows = results.load(out, rotations.KIND)["rows"]
+        found = results.load(out, rotations.KIND)
+        rows = found["rows"]
         assert [row["pass"] for row in rows] == ["train", "infer"]
         for row in rows:
             assert list(row["timings"]) == list(rotations.LAYERS)
@@ -727,6 +728,9 @@ class TestRotations:
             assert counts["RotLSTM, k = 4"] == 2 * (4 * 9 + 12) * (8 + 9)
             assert counts["LinearRotLSTM"] == 2 * (4 * 9 + 4) * 8
         assert "LinearRotLSTM, k = 4" in capsys.readouterr().out
+        expected = ratio(rows[1], "LSTM", "nn.LSTM").median
+        line = pages.rotations_table(found).splitlines()[3]
+        assert line.startswith(f"| B 2, T 3, in 8, H 9, infer | {expected:.2f} (1.00) |")
 
     def test_unknown_layers_are_refused(self, capsys):
         with pytest.raises(SystemExit):
@@ -739,13 +743,20 @@ class TestInt8:
         out = tmp_path / "int8.json"
         arguments = ["--shapes", "2x3x8x8", "--seconds", "0.01", "--out", str(out), *ANYWAY]
         assert int8.main(arguments) == 0
-        (row,) = results.load(out, int8.KIND)["rows"]
+        found = results.load(out, int8.KIND)
+        (row,) = found["rows"]
         assert list(row["timings"]) == [int8.TORCH, *int8.LAYERS, int8.FLOAT]
         assert not any("error" in timing for timing in row["timings"].values())
         assert "RotLSTM in float32" in capsys.readouterr().out
+        expected = ratio(row, "RotLSTM", int8.TORCH).median
+        assert (
+            pages.int8_table(found)
+            .splitlines()[2]
+            .startswith(f"| B 2, T 3, H 8 | {expected:.2f} |")
+        )
 
     def test_the_contestants_have_int8_weights(self):
-        functions = int8.contestants(int8.parse("2x3x8x8"))
+        functions = int8.contestants(parse("2x3x8x8"))
         layers = {name: function.__closure__ for name, function in functions.items()}
         found = {name: type(cells[0].cell_contents).__name__ for name, cells in layers.items()}
         assert found["RotLSTM"] == "QuantizedRotLSTM"
@@ -755,11 +766,17 @@ class TestInt8:
 class TestRowCells:
     def test_tiny_run(self, tmp_path, capsys):
         out = tmp_path / "row_cells.json"
-        arguments = ["--tiny", "--seconds", "0.01", "--threads", "1", "--out", str(out), *ANYWAY]
+        arguments = ["--shapes", "2x3x8x9", "--seconds", "0.01", "--out", str(out), *ANYWAY]
         assert row_cells.main(arguments) == 0
-        for row in results.load(out, row_cells.KIND)["rows"]:
+        found = results.load(out, row_cells.KIND)
+        assert [row["pass"] for row in found["rows"]] == ["train", "infer"]
+        for row in found["rows"]:
             assert not any("error" in timing for timing in row["timings"].values())
         assert "of RUM" in capsys.readouterr().out
+        page = pages.row_cells_table(found)
+        assert page.startswith("|  | RUM in plain PyTorch / RUM |")
+        (expected,) = ratio(found["rows"][0], "RUM in plain PyTorch", "RUM")[:1]
+        assert f"| B 2, T 3, in 8, H 9, train | {expected:.2f} |" in page
 
     def test_the_scripted_loop_has_the_same_results(self):
         layer = rotcell.LSTM(4, 6, layer_norm=True)
