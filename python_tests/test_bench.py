@@ -25,6 +25,7 @@ import compare
 import contestants
 import growth
 import int8
+import int8_babi
 import machine
 import memory
 import pages
@@ -38,6 +39,10 @@ from cudnn import PERSIST_STATIC, PERSIST_STATIC_SMALL_H, STANDARD, Gpu, algorit
 from ratios import gemm_fraction, of_medians, ratio
 from timing import Effort, measure, median_interval, plan_counts, plan_rounds, quartiles
 from work import CELLS, PASSES, TABLE, Work, parse
+
+from rotcell.lab.tasks.babi.data.source import Source
+from rotcell.lab.tasks.babi.settings import RunSettings
+from rotcell.lab.tasks.babi.train import train
 
 BENCH = Path(compare.__file__).parent
 CPU = torch.device("cpu")
@@ -761,6 +766,27 @@ class TestInt8:
         found = {name: type(cells[0].cell_contents).__name__ for name, cells in layers.items()}
         assert found["RotLSTM"] == "QuantizedRotLSTM"
         assert found[int8.FLOAT] == "RotLSTM"
+
+
+class TestInt8OnBabi:
+    def test_accuracies_before_and_after(self, tmp_path, monkeypatch, capsys):
+        settings = RunSettings(task=1, cell="rotlstm", state_size=8, epochs=1, packed=True)
+        model, out = tmp_path / "m.pt", tmp_path / "int8.json"
+        questions = Source().load(1)
+        trained = train(questions, settings, checkpoint=model)
+        quantize, quantized = rotcell.quantize_dynamic, []
+        monkeypatch.setattr(
+            rotcell, "quantize_dynamic", lambda m: quantized.append(m) or quantize(m)
+        )
+        int8_babi.main([str(model), "--out", str(out)])
+        (row,) = results.load(out, int8_babi.KIND)["rows"]
+        assert row["float32"] == pytest.approx(trained.history.outcome.test)
+        assert len(quantized) == 1
+        assert f"{row['answers_changed']} of {len(questions.test)}" in capsys.readouterr().out
+
+    def test_points_lost_are_a_mean(self):
+        rows = [{"float32": 0.5, "int8": 0.25}, {"float32": 0.75, "int8": 0.875}]
+        assert int8_babi.points_lost(rows) == 6.25
 
 
 class TestRowCells:
