@@ -1,4 +1,4 @@
-"""Write the measured numbers into README.md and docs/benchmarks.md, from the committed results."""
+"""Write the measured numbers into README.md and docs, from the committed results."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import busy
 import compare
 import int8
+import int8_babi
 import machine
 import resets
 import results
@@ -24,6 +25,7 @@ from work import CELLS, PASSES, ROTATING, Work
 RESULTS = Path(__file__).resolve().parent / "results"
 ROOT = RESULTS.parents[1]
 README, BENCHMARKS = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
+QUANTIZATION = ROOT / "docs" / "guides" / "quantization.md"
 Found = Mapping[str, Any]
 
 
@@ -188,6 +190,23 @@ def int8_table(found: Found) -> str:
     return f"{table(['', *names], lines)}\n\n{_measured_on(found)}"
 
 
+def int8_accuracy(found: Found) -> str:
+    """What int8 weights changed in bAbI models, in a few sentences."""
+    rows = found["rows"]
+    before = [100 * row["float32"] for row in rows]
+    largest = max(100 * (row["float32"] - row["int8"]) for row in rows)
+    changed, asked = (sum(row[name] for row in rows) for name in ("answers_changed", "questions"))
+    tasks = len({row["task"] for row in rows})
+    (units,), (seeds,) = {row["units"] for row in rows}, {row["seed"] for row in rows}
+    return (
+        f"bAbI models with a RotLSTM of {units} units, trained in float32 on packed stories, one "
+        f"per task ({tasks} tasks, seed {seeds}), answer {statistics.mean(before):.1f} % of the "
+        f"test questions. With int8 weights they lose {int8_babi.points_lost(rows):.2f} points in "
+        f"the mean, at most {largest:.1f} on a task. {changed} of {asked:,} answers differ.\n\n"
+        f"{machine.summary(found['machine'])}, {found['started'][:10]}."
+    )
+
+
 def _of_row(row: Row) -> str:
     return f"{Work(**row['work']).label()}, {row['pass']}"
 
@@ -219,9 +238,15 @@ BENCHMARKS_PARTS: Parts = {
     "row cells": ("row_cells.json", row_cells.KIND, row_cells_table),
     "int8": ("int8.json", int8.KIND, int8_table),
 }
+QUANTIZATION_PARTS: Parts = {
+    "int8 on bAbI": ("int8-babi.json", int8_babi.KIND, int8_accuracy),
+}
 
-
-PAGES = {README: README_PARTS, BENCHMARKS: BENCHMARKS_PARTS}
+PAGES = {
+    README: README_PARTS,
+    BENCHMARKS: BENCHMARKS_PARTS,
+    QUANTIZATION: QUANTIZATION_PARTS,
+}
 
 
 def fill(text: str, parts: Parts, folder: Path) -> str:
