@@ -33,7 +33,8 @@ STUDY = Study("made-up", "for tests", (BLOCK,))
 
 
 def record(settings: Plain, error: float, steps: int | None = None) -> dict[str, Any]:
-    outcome = {"validation": error, "steps_to_target": steps, "test": {"solved": 1.0}}
+    test = {"solved": 1.0, "accuracy_128": 1.0, "accuracy_512": 0.5}
+    outcome = {"validation": error, "steps_to_target": steps, "test": test}
     full = json.loads(full_key("groups", settings))
     return {
         "format": "rotcell lab run 1",
@@ -41,6 +42,7 @@ def record(settings: Plain, error: float, steps: int | None = None) -> dict[str,
         "outcome": outcome,
         "seconds": 1.0,
         "cpu_seconds": 2.0,
+        "environment": {"machine": "made up", "torch": "2.13.0"},
     }
 
 
@@ -204,6 +206,8 @@ def test_tables_are_of_final_seeds_with_the_chosen_settings(
     assert "No final run" in capsys.readouterr().out
     run_study(STUDY, tmp_path, Made(), engine, lambda _: None)
     assert cli.main(report) == 0
-    out = capsys.readouterr().out
-    assert "| lstm | lr 0.003 | 3 | 0 | - | solved 1.0000 ± 0.0000 | - |" in out
-    assert "| gru | lr 0.001 | 3 |" in out
+    assert "18 runs are finished and 0 are to come" in capsys.readouterr().out
+    assert cli.main([*report, "--out", str(tmp_path / "page")]) == 0
+    layers = (tmp_path / "page" / "layers.md").read_text()
+    assert "| lstm 4 | lr 0.003 | 3 | 0 | - | solved 1.0000 ± 0.0000, accuracy_128 " in layers
+    assert "| gru 4 | lr 0.001 | 3 |" in layers

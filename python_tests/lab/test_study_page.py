@@ -43,6 +43,7 @@ def write(folder: Path, study: Study, outcome, left_out: int = 0) -> None:
         plain = json.loads(full_key(block.task, settings))
         record = {"format": "rotcell lab run 1", "settings": plain, "outcome": outcome(settings)}
         record["cpu_seconds"] = 1.0
+        record["environment"] = {"machine": "made up", "torch": "2.13.0"}
         lines.append(json.dumps(record))
     file.write_text("\n".join(lines) + "\n")
 
@@ -127,6 +128,7 @@ def test_the_page_has_a_figure_and_the_answer_in_words(tmp_path: Path) -> None:
     text = page.read_text()
     assert text.index("It depends.") < text.index("## All tasks at a glance")
     assert "](state-tracking.png)" in text
+    assert "the rotating ones. made up; torch 2.13.0.*" in text
     assert (page.parent / "state-tracking.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -39,16 +39,31 @@ class Figure(NamedTuple):
 
 def study_figures(rows: Sequence[Row]) -> Iterator[Figure]:
     """One per family of tasks that has finished rows, with the paper's layers."""
+    for figure, shown in _figures(rows):
+        yield figure._replace(caption=f"{figure.caption} {_made_on(shown)}")
+
+
+def _made_on(rows: Sequence[Row]) -> str:
+    """The processors and versions of torch of all runs that a figure shows."""
+    records = [r for row in rows for arm in row.arms.values() for r in arm.records.values()]
+    found = {
+        name: sorted({str(record["environment"][name]) for record in records})
+        for name in ("machine", "torch")
+    }
+    return f"{', '.join(found['machine'])}; torch {', '.join(found['torch'])}."
+
+
+def _figures(rows: Sequence[Row]) -> Iterator[tuple[Figure, Sequence[Row]]]:
     whole = [row for row in main_rows(rows) if row.is_whole and len(row.arms) > 1]
     tracking = [row for row in whole if row.task == "groups"]
     if tracking:
-        yield _tracking(tracking)
+        yield _tracking(tracking), tracking
     babi = [row for row in whole if row.task == "babi"]
     if babi:
-        yield _babi(babi)
+        yield _babi(babi), babi
     for row in whole:
         if row.task in ("music", "text"):
-            yield _curves(row)
+            yield _curves(row), [row]
 
 
 @contextmanager
@@ -113,6 +128,8 @@ def _tracking(rows: Sequence[Row]) -> Figure:
                 steps.plot(x, medians, marker="o", markersize=4, **style)
             _sizes(steps, some)
             steps.set_yscale("log")
+            steps.yaxis.set_major_formatter("{x:,.0f}")
+            steps.yaxis.set_minor_formatter("{x:,.0f}")
             steps.set_xlabel("hidden size")
         axes[0, 0].set_ylim(-5, 105)
         axes[0, 0].set_ylabel("seeds that solve it, %")
