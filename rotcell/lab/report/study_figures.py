@@ -127,9 +127,9 @@ def _tracking(rows: Sequence[Row]) -> Figure:
                 medians = [_median_steps(arm) for _, arm in arms]
                 steps.plot(x, medians, marker="o", markersize=4, **style)
             _sizes(steps, some)
-            steps.set_yscale("log")
+            steps.set_yscale("log", subs=())
+            steps.yaxis.get_major_locator().set_params(subs=(1, 2, 5))
             steps.yaxis.set_major_formatter("{x:,.0f}")
-            steps.yaxis.set_minor_formatter("{x:,.0f}")
             steps.set_xlabel("hidden size")
         axes[0, 0].set_ylim(-5, 105)
         axes[0, 0].set_ylabel("seeds that solve it, %")
