@@ -22,7 +22,10 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from rotcell.lab.report.palette import color_of
+from rotcell.lab.report.pictures import png
 from rotcell.lab.report.statistics import compare
+from rotcell.lab.tasks.babi.report.constant import constant_accuracy
+from rotcell.lab.tasks.babi.report.paper import PRINTED
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "results" / "angles" / "runs.jsonl"
@@ -41,7 +44,7 @@ MODELS = {
     "rotlstm": "RotLSTM",
     "rotlstm x-only": "RotLSTM, angles from x only",
     "rotlstm fixed": "RotLSTM, one learned angle per pair",
-    "rotlstm sign-flip": "LSTM whose memory changes its sign at every step",
+    "rotlstm sign-flip": "LSTM whose cell state changes its sign at every step",
     "rotlstm half-turn": "RotLSTM, angles between 0 and π",
     "rotlstm small-start": "RotLSTM, angles that start around 0.3",
     "lstm packed": "LSTM, no padding",
@@ -122,17 +125,21 @@ def spread(values: Sequence[float]) -> str:
 # Figures
 
 
-def panels(count: int, height: float, **options: Any) -> tuple[Any, Sequence[Any]]:
+def panels(numbers: Numbers, height: float, labels: float = 0.5, **options: Any) -> Any:
+    """A panel per task, as wide together as a page shows at full size; `labels` is their inches."""
+    count = len(numbers.tasks)
     figure, axes = plt.subplots(
         1,
         count,
-        figsize=(2.6 * count + 0.6, height),
+        figsize=(1.6 * count + labels, height),
         layout="constrained",
         squeeze=False,
         **options,
     )
-    for axis in axes[0]:
+    for axis, task in zip(axes[0], numbers.tasks, strict=True):
+        axis.set_title(f"task {task}\n{TASKS[task]}", fontsize=9)
         axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=8)
     return figure, axes[0]
 
 
@@ -156,36 +163,35 @@ def legend(figure: Any, axes: Sequence[Any]) -> None:
     figure.legend(
         handles.values(),
         handles.keys(),
-        loc="outside upper right",
-        ncols=2,
+        loc="outside upper center",
+        ncols=len(handles),
         frameon=False,
         fontsize=9,
     )
 
 
 def histograms(numbers: Numbers) -> Any:
-    figure, axes = panels(len(numbers.tasks), 2.5, sharey=True)
+    figure, axes = panels(numbers, 2.5, sharey=True)
     for axis, task in zip(axes, numbers.tasks, strict=True):
         for when, color in (("before", GREY), ("after", ROTLSTM)):
             curves = []
             for run in numbers.of(task):
                 counts = run["histogram"][when]
-                width = 2 * math.pi / len(counts)
-                curves.append([count / sum(counts) / width for count in counts])
+                curves.append([count / max(counts) for count in counts])
+            width = 2 * math.pi / len(counts)
             middles = [(k + 0.5) * width for k in range(len(counts))]
             band(axis, middles, curves, color, f"{when} training")
-        axis.set_title(f"task {task}, {TASKS[task]}", fontsize=9)
         axis.set_xticks([0, math.pi, 2 * math.pi], ["0", "π", "2π"])
         axis.set_xlim(0, 2 * math.pi)
-        axis.set_ylim(0, 1.2)  # before training the peak at pi is several times as high
+        axis.set_ylim(0, 1.03)
         axis.set_xlabel("angle")
-    axes[0].set_ylabel("density")
+    axes[0].set_ylabel("frequency, highest = 1")
     legend(figure, axes)
     return figure
 
 
 def explained(numbers: Numbers) -> Any:
-    figure, axes = panels(len(numbers.tasks), 2.8, sharey=True)
+    figure, axes = panels(numbers, 2.4, 0.9, sharey=True)
     for axis, task in zip(axes, numbers.tasks, strict=True):
         for place, known in enumerate(KNOWN):
             values = [v for run in numbers.of(task) for v in run["explained"][known]]
@@ -193,29 +199,33 @@ def explained(numbers: Numbers) -> Any:
                 v for run in numbers.of(task) for v in run["explained before training"][known]
             ]
             jitter = [place + 0.5 * ((k * 0.618) % 1 - 0.5) for k in range(len(values))]
-            axis.plot(jitter, values, ".", color=ROTLSTM, alpha=0.35, ms=3, mew=0)
-            for data, color in ((before, GREY), (values, ROTLSTM)):
-                median = statistics.median(data)
-                axis.plot([place - 0.38, place + 0.38], [median] * 2, color=color, lw=2)
-        axis.set_title(f"task {task}, {TASKS[task]}", fontsize=9)
-        names = [known.replace(" and ", "\n+ ") for known in KNOWN]
-        axis.set_xticks(range(len(KNOWN)), names, fontsize=8)
-        axis.set_ylim(-0.02, 1.02)
-    axes[0].set_ylabel("share of variance explained")
+            axis.plot(values, jitter, ".", color=ROTLSTM, alpha=0.35, ms=3, mew=0)
+            for when, data, color in (("before", before, GREY), ("after", values, ROTLSTM)):
+                median, label = statistics.median(data), f"median {when} training"
+                ends = [place - 0.38, place + 0.38]
+                axis.plot([median] * 2, ends, color=color, lw=2, label=label)
+        axis.set_xlim(-0.04, 1.04)
+        axis.set_xticks([0, 0.5, 1], ["0", "50", "100"])
+        axis.set_xlabel("explained, %")
+    names = [known.replace(" and ", "\n+ ") for known in KNOWN]
+    axes[0].set_yticks(range(len(KNOWN)), names, fontsize=8)
+    axes[0].invert_yaxis()
+    legend(figure, axes)
     return figure
 
 
 def norms(numbers: Numbers) -> Any:
-    figure, axes = panels(len(numbers.tasks), 2.5)
+    figure, axes = panels(numbers, 2.6, sharey=True)
     for axis, task in zip(axes, numbers.tasks, strict=True):
-        for model, color in (("lstm", color_of("lstm")), ("rotlstm", color_of("rotlstm"))):
+        for model in ("lstm", "rotlstm"):
             curves = [run["norm"] for run in numbers.of(task, model)]
             if curves:
                 length = min(len(curve) for curve in curves)
+                color = color_of(model)
                 band(axis, range(length), [c[:length] for c in curves], color, MODELS[model])
-        axis.set_title(f"task {task}, {TASKS[task]}", fontsize=9)
         axis.set_xlabel("token of the story")
-        axis.set_ylim(0)
+        axis.set_yscale("log")
+    axes[0].set_yticks([1, 10, 100], ["1", "10", "100"])
     axes[0].set_ylabel("norm of the cell state")
     legend(figure, axes)
     return figure
@@ -231,22 +241,27 @@ def ablation_names(numbers: Numbers) -> list[str]:
 
 def ablation_chart(numbers: Numbers) -> Any:
     names = ablation_names(numbers)
-    figure, axes = panels(len(numbers.tasks), 0.19 * len(names) + 0.8, sharey=True)
+    figure, axes = panels(numbers, 0.19 * len(names) + 1.2, 2.3, sharey=True)
     for axis, task in zip(axes, numbers.tasks, strict=True):
         runs = numbers.of(task)
         whole = statistics.mean(run["ablations"]["as trained"] for run in runs)
-        axis.axvline(100 * whole, color=GREY, lw=1)
+        axis.axvline(100 * whole, color=ROTLSTM, lw=1, label="as trained")
+        constant = constant_accuracy(runs[0]["data"]["train"]["name"], task)
+        if constant is not None:
+            axis.axvline(constant, color="#555555", lw=1, ls="--", label="constant answer")
+        paper = PRINTED["rotlstm"][task].mean
+        axis.plot(paper, 0, "D", color=ROTLSTM, mfc="white", ms=5, label="paper")
         for place, name in enumerate(names):
             values = [100 * run["ablations"][name] for run in runs]
             axis.plot(values, [place] * len(values), ".", color=ROTLSTM, alpha=0.5, mew=0)
             axis.plot(statistics.mean(values), place, "|", color=ROTLSTM, ms=9, mew=2)
-        axis.set_title(f"task {task}, {TASKS[task]}", fontsize=9)
-        axis.set_xlim(-2, 102)
-        axis.set_xlabel("test accuracy, %")
+        axis.set_xlim(-4, 104)
+        axis.set_xlabel("accuracy, %")
         axis.grid(axis="y", color="#eceeef")
         axis.set_axisbelow(True)
     axes[0].set_yticks(range(len(names)), names, fontsize=8)
     axes[0].invert_yaxis()
+    legend(figure, axes)
     return figure
 
 
@@ -271,7 +286,9 @@ def headings(numbers: Numbers) -> list[str]:
 
 
 def ablation_table(numbers: Numbers) -> str:
-    names = ablation_names(numbers)
+    """The rules for all pairs, and for most; the figure has the others."""
+    whole = re.compile(r"\D*|.*16 most varying.*")
+    names = [name for name in ablation_names(numbers) if whole.fullmatch(name)]
     return table(
         headings(numbers),
         (
@@ -299,10 +316,10 @@ def versus(numbers: Numbers, task: int, model: str, other: str) -> list[str]:
 #: What is asked by training something else, each on task 18.
 QUESTIONS = (
     ("What rotation does for an LSTM", "rotlstm", "lstm"),
-    ("An LSTM that reads no padding, against one that does", "lstm packed", "lstm"),
+    ("An LSTM that reads no padding", "lstm packed", "lstm"),
     ("Rotation where there is no padding", "rotlstm packed", "lstm packed"),
-    ("A change of sign at every step instead of angles", "rotlstm sign-flip", "rotlstm"),
-    ("One learned angle per pair instead of any", "rotlstm fixed", "rotlstm"),
+    ("A change of sign at every step instead of learned angles", "rotlstm sign-flip", "rotlstm"),
+    ("One learned angle per pair", "rotlstm fixed", "rotlstm"),
     ("Angles from the input only", "rotlstm x-only", "rotlstm"),
     ("Angles between 0 and π", "rotlstm half-turn", "rotlstm"),
     ("Angles that start near 0, not near π", "rotlstm small-start", "rotlstm"),
@@ -318,6 +335,12 @@ def answers_table(numbers: Numbers, task: int = 18) -> str:
 
 
 def training_table(numbers: Numbers) -> str:
+    """The models that were trained on several tasks; `answers_table` has those of task 18."""
+    several = {
+        model: label
+        for model, label in MODELS.items()
+        if sum(bool(numbers.of(task, model)) for task in numbers.tasks) > 1 or model == "rotlstm"
+    }
     return table(
         [*headings(numbers), "seeds"],
         (
@@ -329,7 +352,7 @@ def training_table(numbers: Numbers) -> str:
                 ),
                 ", ".join(str(len(numbers.of(task, model))) for task in numbers.tasks),
             ]
-            for model, label in MODELS.items()
+            for model, label in several.items()
         ),
     )
 
@@ -339,41 +362,6 @@ def near_half_turn(run: Run, when: str) -> float:
     counts = run["histogram"][when]
     quarter = len(counts) // 4
     return sum(counts[quarter:-quarter]) / sum(counts)
-
-
-def saturation_table(numbers: Numbers) -> str:
-    measures: dict[str, Callable[[Run], float]] = {
-        "saturated before training": lambda run: run["saturated"]["before"],
-        "saturated after": lambda run: run["saturated"]["after"],
-        "within π/2 of π before": lambda run: near_half_turn(run, "before"),
-        "within π/2 of π after": lambda run: near_half_turn(run, "after"),
-    }
-    return table(
-        headings(numbers),
-        (
-            [name, *(numbers.spread(task, "rotlstm", number) for task in numbers.tasks)]
-            for name, number in measures.items()
-        ),
-    )
-
-
-def explained_table(numbers: Numbers) -> str:
-    def median(run: Run, known: str) -> float:
-        return statistics.median(run["explained"][known])
-
-    return table(
-        headings(numbers),
-        (
-            [
-                known,
-                *(
-                    numbers.spread(t, "rotlstm", lambda r, k=known: median(r, k))
-                    for t in numbers.tasks
-                ),
-            ]
-            for known in KNOWN
-        ),
-    )
 
 
 def mean(values: Iterable[float | None]) -> str:
@@ -387,17 +375,16 @@ def beat(run: Run, lag: int) -> float | None:
     return statistics.median(run["beat"][lag - 1]) if "beat" in run else None
 
 
-def memory_table(numbers: Numbers) -> str:
+def cell_state_table(numbers: Numbers) -> str:
     measures: dict[str, Callable[[Run], float | None]] = {
-        "norm of the memory when the story begins": lambda run: run["padding"],
-        "cosine with the memory one step earlier": lambda run: run["similar"][0],
-        "two steps earlier": lambda run: run["similar"][1],
-        "three steps earlier": lambda run: run["similar"][2],
+        "norm of the cell state when the story begins": lambda run: run["padding"],
+        "cosine with the cell state one step earlier": lambda run: run["similar"][0],
+        "cosine with the cell state two steps earlier": lambda run: run["similar"][1],
         "correlation of an angle with that one step earlier": lambda run: beat(run, 1),
         "correlation of an angle with that two steps earlier": lambda run: beat(run, 2),
         "probability of all answers together, last step": lambda run: run["speaks"][-1],
-        "one step before": lambda run: run["speaks"][-2],
-        "two steps before": lambda run: run["speaks"][-3],
+        "probability of all answers together, one step before": lambda run: run["speaks"][-2],
+        "probability of all answers together, two steps before": lambda run: run["speaks"][-3],
     }
     return table(
         headings(numbers),
@@ -408,7 +395,7 @@ def memory_table(numbers: Numbers) -> str:
             ]
             for model in ("lstm", "rotlstm")
             for name, number in measures.items()
-            if model == "rotlstm" or "angle" not in name
+            if model == "rotlstm" or not re.search("angle|two steps", name)
         ),
     )
 
@@ -423,9 +410,8 @@ def gates_table(task: int = 18) -> str:
 
     def start(model: str) -> list[str]:
         norms = (mean(run["padding"] for run in each.of(task, model)) for each in kinds)
-        return [f"{MODELS[model]}: norm of the memory when the story begins", *norms]
+        return [f"{MODELS[model]}: norm of the cell state when the story begins", *norms]
 
-    seeds = [" and ".join(str(len(e.of(task, m))) for m in ("lstm", "rotlstm")) for e in kinds]
     return table(
         ["", "sigmoid gates", "hard gates"],
         [
@@ -433,25 +419,17 @@ def gates_table(task: int = 18) -> str:
             row("test accuracy", "rotlstm", lambda run: run["outcome"]["test"]),
             start("lstm"),
             start("rotlstm"),
-            row("angles saturated", "rotlstm", lambda run: run["saturated"]["after"]),
             row("angles within π/2 of π", "rotlstm", lambda run: near_half_turn(run, "after")),
             row("rotation off", "rotlstm", lambda run: run["ablations"]["rotation off"]),
-            *(
-                row(name, "rotlstm", lambda run, n=name: run["ablations"][n])
-                for name in ("frozen at the pair's mean", "frozen at the word's mean")
-            ),
-            ["seeds, LSTM and RotLSTM", *seeds],
         ],
     )
 
 
 TABLES: dict[str, Callable[[Numbers], str]] = {
-    "saturation": saturation_table,
-    "explained": explained_table,
     "ablations": ablation_table,
     "answers": answers_table,
     "training": training_table,
-    "memory": memory_table,
+    "cell state": cell_state_table,
     "gates": lambda numbers: gates_table(),
 }
 
@@ -479,7 +457,7 @@ def main() -> None:
     FIGURES.mkdir(parents=True, exist_ok=True)
     for name, make in FIGURE_MAKERS.items():
         figure = make(numbers)
-        figure.savefig(FIGURES / f"{name}.png", dpi=130, metadata={"Software": None})
+        (FIGURES / f"{name}.png").write_bytes(png(figure))
         plt.close(figure)
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), numbers), encoding="utf-8")
 
