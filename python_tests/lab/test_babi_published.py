@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from rotcell.lab.tasks.babi.data.source import Source
-from rotcell.lab.tasks.babi.report.page import NOTES, report_files
+from rotcell.lab.tasks.babi.report import figures
+from rotcell.lab.tasks.babi.report.page import COMMITS, NOTES, read_dates, report_files
 from rotcell.lab.tasks.babi.report.summary import Summary, summarise
 from rotcell.lab.tasks.babi.report.tables import means_table
 from rotcell.lab.tasks.babi.sweep.job import run_job
@@ -40,8 +41,11 @@ def test_the_page_matches_the_runs(
     figure = pytest.importorskip("matplotlib.figure")
     # Figures of different matplotlib versions differ in their bytes, so they are not compared.
     monkeypatch.setattr(figure.Figure, "savefig", lambda *_, **__: None)
-    expected = report_files(summaries, claims=True, notes=(PUBLISHED / NOTES).exists())
-    by_hand = {"kernels.sha256", NOTES}
+    monkeypatch.setattr(figures, "png", lambda _: b"")
+    expected = report_files(
+        summaries, claims=True, notes=(PUBLISHED / NOTES).exists(), dates=read_dates(PUBLISHED)
+    )
+    by_hand = {COMMITS, NOTES}
     published = {name for name in expected if is_committed(name)}
     found = {p.name for p in PUBLISHED.iterdir() if p.is_file() and is_committed(p.name)} - by_hand
     assert found == published, f"files are missing or left over: {MADE_AGAIN_BY}"
@@ -85,22 +89,26 @@ def kernels_here() -> str:
     return kernel_digest((p.relative_to(REPOSITORY).as_posix(), p.read_bytes()) for p in paths)
 
 
+def git(*arguments: str) -> bytes:
+    return subprocess.run(
+        ["git", "-C", str(REPOSITORY), *arguments], check=True, capture_output=True
+    ).stdout
+
+
+def date_of(commit: str) -> str:
+    return git("show", "--no-patch", "--format=%cs", commit).decode().strip()
+
+
 def kernels_at(commit: str) -> str:
     """The digest of the sources at a commit."""
-
-    def git(*arguments: str) -> bytes:
-        return subprocess.run(
-            ["git", "-C", str(REPOSITORY), *arguments], check=True, capture_output=True
-        ).stdout
-
     names = git("ls-tree", "-r", "--name-only", commit, *KERNELS).decode().splitlines()
     return kernel_digest((name, git("show", f"{commit}:{name}")) for name in names)
 
 
 def test_a_published_run_can_be_had_again(summaries: list[Summary], real_babi: Path) -> None:
     here = kernels_here()
-    lines = (PUBLISHED / "kernels.sha256").read_text().splitlines()
-    same = {commit for digest, commit in map(str.split, lines) if digest == here}
+    lines = (PUBLISHED / COMMITS).read_text().splitlines()
+    same = {commit for _, commit, digest in map(str.split, lines) if digest == here}
     runs = [r for summary in summaries for r in summary.results if r.environment["commit"] in same]
     if not runs:
         pytest.skip("could not compare: the kernels have changed since the runs were made")
@@ -121,7 +129,7 @@ def test_a_published_run_can_be_had_again(summaries: list[Summary], real_babi: P
 
 
 if __name__ == "__main__":
-    # After new runs were collected: what kernels each commit had that they were made with.
+    # After new runs were collected: the date of each of their commits, and what kernels it had.
     commits = {str(r.environment["commit"]) for s in summarise(PUBLISHED) for r in s.results}
-    known = "".join(f"{kernels_at(commit)}  {commit}\n" for commit in sorted(commits))
-    (PUBLISHED / "kernels.sha256").write_text(known)
+    known = "".join(f"{date_of(c)}  {c}  {kernels_at(c)}\n" for c in sorted(commits))
+    (PUBLISHED / COMMITS).write_text(known)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from rotcell import trace
 from rotcell.lab.errors import NotInstalledError
 from rotcell.lab.report.palette import color_of
+from rotcell.lab.report.pictures import png
 from rotcell.lab.tasks.groups import sequences
 from rotcell.lab.training.settings import seed_of
 from rotcell.lab.training.tagging import Tagger
@@ -99,6 +99,4 @@ def draw_turns(turns: Turns, title: str) -> bytes:
         panels[0].set_ylabel("angle, in turns")
         figure.supxlabel("element k that the layer reads")
         figure.suptitle(title, fontsize=9.5)
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png", dpi=150, metadata={"Software": None})
-    return picture.getvalue()
+        return png(figure)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from rotcell.lab.errors import NotInstalledError
 from rotcell.lab.report.arms import MEASURES, Arm
 from rotcell.lab.report.overview import Row, main_rows, seed_means
 from rotcell.lab.report.palette import color_of
+from rotcell.lab.report.pictures import png
 from rotcell.lab.report.statistics import Moments, mean_interval
 
 _STYLE = {
@@ -91,9 +91,7 @@ def _saved(figure: Any, axes: Any, name: str, caption: str) -> Figure:
         loc="outside upper center",
         ncols=min(len(handles), 2 + 2 * axes.shape[1]),
     )
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=150, metadata={"Software": None})
-    return Figure(name, caption, picture.getvalue())
+    return Figure(name, caption, png(figure))
 
 
 def _by_cell(rows: Sequence[Row]) -> Iterator[tuple[str, float, list[tuple[int, Arm]]]]:

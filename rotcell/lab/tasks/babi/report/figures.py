@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from rotcell.lab.errors import NotInstalledError
 from rotcell.lab.report.palette import color_of
+from rotcell.lab.report.pictures import png
 from rotcell.lab.tasks.babi.cells import CELLS
 from rotcell.lab.tasks.babi.data.catalog import TASK_NAMES
 from rotcell.lab.tasks.babi.report.constant import constant_accuracy
@@ -22,7 +23,7 @@ from rotcell.lab.tasks.babi.sweep.results import Result
 # The bAbI GRU is the classic one (reset before the matmul).
 _PALETTE_NAMES: Final = {"gru": "classicgru", "gru-torch": "gru", "lstm-torch": "nn.LSTM"}
 _CONSTANT: Final = "#555555"
-_MOST_COLUMNS: Final = 5
+_MOST_COLUMNS: Final = 4
 _STYLE: Final = {
     "font.size": 8,
     "axes.titlesize": 8.5,
@@ -94,7 +95,7 @@ def _made_of(summary: Summary) -> str:
     counts = sorted(set(runs.values()))
     seeds = " or ".join(str(count) for count in counts)
     machines = sorted({str(result.environment.get("machine")) for result in summary.results})
-    return f"n = {seeds} per cell and task, {', '.join(machines)}."
+    return f"n = {seeds} per cell and task. {', '.join(machines)}."
 
 
 def _draw_constant(axes: Any, summary: Summary, task: int) -> None:
@@ -208,11 +209,10 @@ def _panels(summary: Summary) -> Iterator[tuple[Any, _Panels]]:
 
 def _picture(figure: Any, panels: _Panels, name: str, caption: str) -> Picture:
     _legend(figure, panels)
-    png, svg = io.BytesIO(), io.BytesIO()
-    figure.savefig(png, format="png", dpi=150)
+    svg = io.BytesIO()
     figure.savefig(svg, format="svg", metadata={"Date": None})
     columns = panels[0][1].get_gridspec().ncols
-    return Picture(name, caption, columns, png.getvalue(), svg.getvalue())
+    return Picture(name, caption, columns, png(figure), svg.getvalue())
 
 
 def _legend(figure: Any, panels: _Panels) -> None:

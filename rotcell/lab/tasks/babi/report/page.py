@@ -37,6 +37,7 @@ from rotcell.lab.tasks.babi.sweep.results import Result
 
 TITLE = "Rotating memories on bAbI"
 NOTES = "notes.md"  # written by people; a report links to it where it is there
+COMMITS = "commits.txt"  # of a collection: the commits of its runs, each after its date
 INTRODUCTION = (
     "Answering questions about stories: the paper's model with a plain and with a rotating cell, "
     "our runs compared with the paper's numbers."
@@ -125,10 +126,19 @@ def write_report(path: Path, out: Path) -> Written:
     summaries = summarise(path)
     out.mkdir(parents=True, exist_ok=True)
     notes = out / NOTES if (out / NOTES).exists() else None
-    contents = report_files(summaries, claims=is_collection(path), notes=notes is not None)
+    contents = report_files(
+        summaries, claims=is_collection(path), notes=notes is not None, dates=read_dates(out)
+    )
     for name, content in contents.items():
         write_atomically(out / name, content)
     return Written(contents["README.md"].decode().rstrip("\n"), [out / name for name in contents])
+
+
+def read_dates(folder: Path) -> dict[str, str]:
+    """The dates of commits, where a collection lists them."""
+    file = folder / COMMITS
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return {commit: date for date, commit, *_ in map(str.split, lines)}
 
 
 def is_collection(path: Path) -> bool:
@@ -137,13 +147,18 @@ def is_collection(path: Path) -> bool:
 
 
 def report_files(
-    summaries: Sequence[Summary], *, claims: bool, notes: bool = False
+    summaries: Sequence[Summary],
+    *,
+    claims: bool,
+    notes: bool = False,
+    dates: Mapping[str, str] | None = None,
 ) -> dict[str, bytes]:
     """The files of a report by name; with `claims` also a verdict on each claim of the paper,
-    with `notes` a link to them."""
+    with `notes` a link to them, with `dates` of commits those of the runs under the figures."""
     by_name = {summary.title: summary for summary in summaries}
     sections = [
-        _section(summary, by_name.get(summary.experiment.baseline or "")) for summary in summaries
+        _section(summary, by_name.get(summary.experiment.baseline or ""), dates or {})
+        for summary in summaries
     ]
     if claims:
         sections = [*_means(by_name), _claims(summaries), *sections, *_all_cells(by_name)]
@@ -234,14 +249,23 @@ def _all_cells(by_name: Mapping[str, Summary]) -> list[Section]:
     return [Section(f"All cells: {named}", [], [(cells_table(there), CELLS_LEGEND)])]
 
 
-def _section(summary: Summary, baseline: Summary | None = None) -> Section:
+def _when(summary: Summary, dates: Mapping[str, str]) -> str:
+    """When the runs were made, as far as it is known."""
+    known = sorted({dates.get(str(r.environment.get("commit")), "") for r in summary.results})
+    if not known or not known[0]:
+        return ""
+    return f" Commits of {' to '.join(dict.fromkeys((known[0], known[-1])))}."
+
+
+def _section(summary: Summary, baseline: Summary | None, dates: Mapping[str, str]) -> Section:
     by_size = summary.experiment.by_size
     text = _state(summary)
     tables: list[tuple[Table, str]] = []
     pictures: list[Picture] = []
     if summary.results:
         try:
-            pictures.append((state_size if by_size else convergence)(summary))
+            picture = (state_size if by_size else convergence)(summary)
+            pictures.append(picture._replace(caption=picture.caption + _when(summary, dates)))
         except NotInstalledError as error:
             text.append(f"No figures: {error}.")
         if by_size:
@@ -338,7 +362,8 @@ def _markdown(section: Section, level: int = 2) -> str:
     parts = [f"{'#' * level} {section.title}", *section.text]
     for table, legend in section.tables:
         parts += [table.markdown(), legend]
-    parts += [f"![{picture.caption}]({picture.name}.png)" for picture in section.pictures]
+    for picture in section.pictures:
+        parts += [f"![{section.title}]({picture.name}.png)", f"*{picture.caption}*"]
     return "\n\n".join(parts)
 
 
