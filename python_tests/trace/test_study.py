@@ -210,7 +210,7 @@ def test_figures_can_be_drawn_of_few_runs(tmp_path, model, tensors, monkeypatch)
         "model": "rotlstm",
         "settings": settings.plain(),
         "gates": "sigmoid",
-        "data": "x",
+        "data": {"train": {"name": "x"}},
         "outcome": {"epoch": 1, "validation": 0.5, "test": 0.4},
         **measure.measure(model, model, tensors.train, tensors.test),
     }
@@ -224,7 +224,9 @@ def test_figures_can_be_drawn_of_few_runs(tmp_path, model, tensors, monkeypatch)
         figures.plt.close(figure)
     assert "40.0 (one seed)" in figures.training_table(numbers)
     (tmp_path / "b.json").write_text(
-        json.dumps(made | {"data": "y", "settings": settings.plain() | {"seed": 1}})
+        json.dumps(
+            made | {"data": {"train": {"name": "y"}}, "settings": settings.plain() | {"seed": 1}}
+        )
     )
     figures.collect(tmp_path)
     with pytest.raises(SystemExit, match="different data"):

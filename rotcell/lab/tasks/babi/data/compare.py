@@ -153,21 +153,25 @@ def compare(
 
 _Pair = tuple[int, Profile, Profile]
 
-_COLUMNS: dict[str, Callable[[Profile, Profile], str]] = {
+_Columns = dict[str, Callable[[Profile, Profile], str]]
+
+_WORDS: _Columns = {
     "words": lambda r, g: f"{len(r.vocabulary)} / {len(g.vocabulary)}",
     "only real": lambda r, g: _words(r.vocabulary - g.vocabulary),
     "only generated": lambda r, g: _words(g.vocabulary - r.vocabulary),
     "story tokens 10, 50, 90, 100 %": lambda r, g: _both(
         _quantiles, r.story_tokens, g.story_tokens
     ),
+    "commonest answer": lambda r, g: _both(_majority, r.answers, g.answers),
+    "answers apart": lambda r, g: f"{distance(r.answers, g.answers):.3f}",
+}
+_SENTENCES: _Columns = {
     "statements per question": lambda r, g: _both(_mean, r.statements, g.statements),
     "questions per story": lambda r, g: _both(
         lambda counts: _mean(sorted(counts.elements())),
         r.questions_per_story,
         g.questions_per_story,
     ),
-    "commonest answer": lambda r, g: _both(_majority, r.answers, g.answers),
-    "answers apart": lambda r, g: f"{distance(r.answers, g.answers):.3f}",
     "statement forms": lambda r, g: f"{len(r.statement_forms)} / {len(g.statement_forms)}",
     "apart": lambda r, g: f"{distance(r.statement_forms, g.statement_forms):.3f}",
     "question forms": lambda r, g: f"{len(r.question_forms)} / {len(g.question_forms)}",
@@ -178,16 +182,21 @@ _COLUMNS: dict[str, Callable[[Profile, Profile], str]] = {
 }
 
 
-def _markdown(pairs: Iterable[_Pair]) -> str:
+def _markdown(pairs: Sequence[_Pair]) -> str:
+    legend = (
+        "Real / generated. Words include answers; `apart` is the total variation distance of two\n"
+        "distributions (0 equal, 1 disjoint).\n"
+    )
+    return "\n".join([legend, _table(_WORDS, pairs), _table(_SENTENCES, pairs)])
+
+
+def _table(columns: _Columns, pairs: Sequence[_Pair]) -> str:
     lines = [
-        "Real / generated. Words include answers; `apart` is the total variation distance of two",
-        "distributions (0 equal, 1 disjoint).",
-        "",
-        f"| task | {' | '.join(name.strip() for name in _COLUMNS)} |",
-        f"|---|{'---|' * len(_COLUMNS)}",
+        f"| task | {' | '.join(name.strip() for name in columns)} |",
+        f"|---|{'---|' * len(columns)}",
     ]
     for task, real, generated in pairs:
-        cells = " | ".join(column(real, generated) for column in _COLUMNS.values())
+        cells = " | ".join(column(real, generated) for column in columns.values())
         lines.append(f"| {task} {TASK_NAMES[task]} | {cells} |")
     return "\n".join(lines) + "\n"
 
