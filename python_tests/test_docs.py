@@ -15,7 +15,12 @@ import rotcell
 from rotcell import reference
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES += [
+    page
+    for part in ("docs", "examples", "results", "verify")
+    for page in sorted((ROOT / part).rglob("*.md"))
+]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES if "_build" not in page.parts]
 RUN = ["README.md", "docs/getting-started.md", "docs/guides/reinforcement-learning.md"]
 RUN += ["docs/guides/regularization.md", "docs/guides/looking-inside.md", "docs/guides/onnx.md"]
