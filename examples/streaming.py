@@ -2,9 +2,10 @@
 
     python examples/streaming.py     # about a minute on two cores
 
-The model learns from whole sequences to mark where a faint tone is. Then it reads a stream:
-one step per call, the state is carried by the caller, and the answers are those of the whole
-sequence. The time of a step is shown, and that of the same model on a slower path.
+The model learns from whole sequences to mark where a faint tone is. Then it reads a stream: one
+step per call, and the caller carries the state. In float32 the answers are those of the whole
+sequence. With int8 weights (`rotcell.quantize_dynamic`) the layer is smaller, and the answers
+differ a little. Steps of such a small layer take as long; try --hidden-size 512 --quick.
 """
 
 import argparse
@@ -57,6 +58,10 @@ def accuracy(scores: Tensor, truth: Tensor) -> float:
     return 100 * ((scores > 0) == truth.bool()).float().mean().item()
 
 
+def kilobytes(module: nn.Module) -> float:
+    return sum(t.nbytes for t in module.state_dict().values()) / 1024
+
+
 def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
@@ -73,15 +78,20 @@ def main() -> None:
     model.eval()
     x, there = signals(200, 500)
     with torch.inference_mode():
-        print(f"never a tone:     {100 * (1 - there.mean().item()):.1f} % of the samples right")
-        print(f"the model:        {accuracy(model(x)[0], there):.1f} %")
-        x = torch.cat([signals(200, 1)[0] for _ in range(3 if options.quick else 50)])
-        answers, microseconds = stream(model, x)
-        difference = (answers - model(x)[0]).abs().max().item()
-        print(f"one stream of {len(x)} samples, step by step: {microseconds:.0f} µs per step, "
-              f"at most {difference:.1e} from the whole sequence in one call")  # fmt: skip
+        print(f"never a tone:  {100 * (1 - there.mean().item()):.1f} % of the samples right")
+        streams = [signals(200, 1) for _ in range(3 if options.quick else 50)]
+        stream_x, truth = torch.cat([x for x, _ in streams]), torch.cat([y for _, y in streams])
+        print(f"one stream of {len(stream_x)} samples, step by step:")
+        for name, kind in (("float32", model), ("int8", rotcell.quantize_dynamic(model))):
+            answers, microseconds = stream(kind, stream_x)
+            difference = (answers - model(stream_x)[0]).abs().max().item()
+            right = accuracy(answers, truth), accuracy(kind(x)[0], there)
+            print(f"  {name}: {microseconds:.0f} µs per step, {kilobytes(kind.layer):.0f} kB, "
+                  f"{right[0]:.1f} % right ({right[1]:.1f} % of new sequences), "
+                  f"at most {difference:.0e} from float32 in one call")  # fmt: skip
         with rotcell.use_reference():
-            print(f"the same on the reference code: {stream(model, x[:300])[1]:.0f} µs per step")
+            microseconds = stream(model, stream_x[:300])[1]
+            print(f"  float32 on the reference code: {microseconds:.0f} µs per step")
 
 
 if __name__ == "__main__":
