@@ -32,7 +32,19 @@ import torch
 from contestants import COMPARED, PEERS, Limits, Task
 from ratios import ratio
 from timing import CONFIDENCE, Effort, measure
-from work import CELLS, PASSES, QUICK, TABLE, Work, parse
+from work import (
+    CELLS,
+    PASSES,
+    QUICK,
+    RANDOM_BATCH,
+    RANDOM_HIDDEN,
+    RANDOM_INPUTS,
+    RANDOM_STEPS,
+    TABLE,
+    Work,
+    parse,
+    random_works,
+)
 
 KIND = "compare"
 DTYPES = ("float32", "float64", "bfloat16", "float16")
@@ -112,9 +124,24 @@ def _add_rows(group: argparse._ArgumentGroup) -> None:
         f"names: {', '.join(TABLE)} (default: all)",
     )
     group.add_argument(
+        "--random-shapes",
+        type=int,
+        metavar="N",
+        help="measure N random shapes and show the geometric mean and the worst row; log-uniform: "
+        "batch {} to {}, steps {} to {}, inputs {} to {}, hidden size {} to {}".format(
+            *RANDOM_BATCH, *RANDOM_STEPS, *RANDOM_INPUTS, *RANDOM_HIDDEN
+        ),
+    )
+    group.add_argument(
+        "--seed",
+        type=int,
+        help="seed of --random-shapes; the same seed, the same shapes (default: 0)",
+    )
+    group.add_argument(
         "--packed",
         action="store_true",
-        help="packed input only: the packed rows of the table, or every shape of --shapes packed",
+        help="packed input only: the packed rows of the table, or every shape of --shapes or "
+        "--random-shapes packed",
     )
     group.add_argument(
         "--cells",
@@ -194,9 +221,25 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def _check_random(options: argparse.Namespace) -> None:
+    """Raise ValueError if the options of random shapes do not fit together."""
+    if options.random_shapes is None:
+        if options.seed is not None:
+            raise ValueError("--seed needs --random-shapes")
+        return
+    for given, name in ((options.shapes is not None, "--shapes"), (options.quick, "--quick")):
+        if given:
+            raise ValueError(f"--random-shapes and {name} both choose shapes: give one of them")
+    if options.random_shapes < 1:
+        raise ValueError(f"--random-shapes must be at least 1, got {options.random_shapes}")
+
+
 def _chosen_works(options: argparse.Namespace) -> list[Work]:
-    if options.shapes is not None:
-        works: list[Work] = options.shapes
+    _check_random(options)
+    works: list[Work] | None = options.shapes
+    if options.random_shapes is not None:
+        works = random_works(options.random_shapes, options.seed or 0)
+    if works is not None:
         return [work.packed() for work in works] if options.packed else works
     works = [TABLE[name] for name in QUICK] if options.quick else list(TABLE.values())
     return [work for work in works if work.form == "packed"] if options.packed else works
@@ -267,6 +310,9 @@ def _new_results(
     effort: Effort,
 ) -> dict[str, Any]:
     """A result file without rows."""
+    random_shapes = None
+    if options.random_shapes is not None:
+        random_shapes = {"count": options.random_shapes, "seed": options.seed or 0}
     return {
         "kind": KIND,
         "finished": False,
@@ -281,6 +327,7 @@ def _new_results(
             "row_seconds": effort.seconds,
             "compile_steps": options.compile_steps,
             "gemm_size": contestants.GEMM_SIZE,
+            "random_shapes": random_shapes,
         },
         "rows": [],
         "memory": [],
@@ -386,6 +433,8 @@ def _print_head(
 def _print_end(found: dict[str, Any], targets: bool) -> None:
     for line in report.failures(found["rows"]):
         print(f"Failed: {line}")
+    if found["settings"].get("random_shapes"):
+        print("", *report.averages(found["rows"]), sep="\n")
     if targets:
         print("", *speed_targets.summary(found["rows"]), sep="\n")
 

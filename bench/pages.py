@@ -14,6 +14,7 @@ import compare
 import int8
 import int8_babi
 import machine
+import report
 import resets
 import results
 import rotations
@@ -58,6 +59,14 @@ def layers(found: Found) -> str:
         f"intervals are {100 * statistics.median(widths):.0f} % of the ratio wide at the median, "
         f"{100 * max(widths):.0f} % at most."
     )
+
+
+def random_shapes(found: Found) -> str:
+    """Geometric mean and worst row of every layer, then all rows."""
+    drawn = found["settings"]["random_shapes"]
+    lines = "\n".join(f"- {line}" for line in report.averages(found["rows"]))
+    command = f"`--random-shapes {drawn['count']} --seed {drawn['seed']}`"
+    return f"{lines}\n\nDrawn by {command}.\n\n{layers(found)}"
 
 
 def summary(found: Found) -> str:
@@ -230,6 +239,7 @@ BENCHMARKS_PARTS: Parts = {
     "layers": ("cpu.json", compare.KIND, layers),
     "layers with AVX2": ("cpu-avx2.json", compare.KIND, layers),
     "layers in bfloat16": ("cpu-bfloat16.json", compare.KIND, layers),
+    "random shapes": ("cpu-random.json", compare.KIND, random_shapes),
     "memory": ("cpu.json", compare.KIND, memory),
     "peers": ("cpu-peers.json", compare.KIND, peers),
     "threads": ("busy.json", busy.KIND, threads),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from contestants import GEMM, ROTCELL, TORCH, gemm_flops
@@ -41,6 +41,18 @@ def ratio(row: Row, first: str = ROTCELL, second: str = TORCH) -> Ratio | None:
         return None
     ratios = [own / other for own, other in zip(*samples, strict=True)]
     return Ratio(statistics.median(ratios), *median_interval(ratios))
+
+
+def geometric_mean(rows: Sequence[Row]) -> float | None:
+    """Average the ratios of rotcell's time to torch's, over the rows that have one."""
+    values = [found.median for row in rows if (found := ratio(row))]
+    return statistics.geometric_mean(values) if values else None
+
+
+def worst(rows: Sequence[Row]) -> tuple[Row, Ratio] | None:
+    """Find the row in which rotcell is slowest compared with torch."""
+    found = [(row, value) for row in rows if (value := ratio(row))]
+    return max(found, key=lambda pair: pair[1].median, default=None)
 
 
 def median(row: Row, name: str) -> float | None:

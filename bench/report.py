@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import speed_targets
 from contestants import GEMM, GEMM_SIZE, PEERS, ROTCELL, TORCH, gemm_flops
-from ratios import Row, gemm_fraction, median, of_medians, ratio
+from ratios import Row, gemm_fraction, geometric_mean, median, of_medians, ratio, worst
 from timing import CONFIDENCE
-from work import CELLS, Work
+from work import CELLS, PASSES, Work
 
 
 def _milliseconds(row: Row, name: str) -> str:
@@ -108,6 +108,35 @@ def legend(gemm: bool, peers: Sequence[str], targets: bool) -> str:
             f"a square matmul of size {GEMM_SIZE}."
         )
     return "\n".join(lines)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def averages(rows: Sequence[Row]) -> list[str]:
+    """Give the geometric mean of rotcell/torch and the worst row, per layer and thread count."""
+    groups: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["cell"], row["threads"]), []).append(row)
+    lines = []
+    for (cell, threads), group in groups.items():
+        found = worst(group)
+        if found is None:
+            continue
+        means = {"all": geometric_mean(group)} | {
+            passes: geometric_mean([row for row in group if row["pass"] == passes])
+            for passes in PASSES
+        }
+        shown = {name: "-" if mean is None else f"{mean:.2f}" for name, mean in means.items()}
+        row, value = found
+        lines.append(
+            f"{cell}, {_count(threads, 'thread')}: geometric mean {shown['all']} "
+            f"({', '.join(f'{passes} {shown[passes]}' for passes in PASSES)}) of "
+            f"{_count(len(group), 'row')}; "
+            f"worst {value}: {row['pass']}, {Work(**row['work']).label()}"
+        )
+    return lines
 
 
 def failures(rows: Sequence[Row]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
@@ -145,6 +146,25 @@ TABLE = {
     )
 }
 QUICK = ("paper", "h256", "latency-50", "packed-paper", "cell-50")
+
+
+#: From where to where random shapes are drawn, each size log-uniformly.
+RANDOM_BATCH, RANDOM_STEPS, RANDOM_INPUTS, RANDOM_HIDDEN = (1, 180), (8, 128), (8, 512), (16, 512)
+
+
+def random_works(count: int, seed: int) -> list[Work]:
+    """Draw padded sequences; the first ones do not depend on how many are drawn."""
+    draws = random.Random(seed)
+
+    def draw(least: int, most: int) -> int:
+        return int(least * ((most + 1) / least) ** draws.random())
+
+    works = []
+    for _ in range(count):
+        ranges = (RANDOM_BATCH, RANDOM_STEPS, RANDOM_INPUTS, RANDOM_HIDDEN)
+        sizes = [draw(*bounds) for bounds in ranges]
+        works.append(Work("x".join(map(str, sizes)), *sizes))
+    return works
 
 
 def parse(text: str) -> Work:

@@ -38,7 +38,7 @@ import speed_targets
 from cudnn import PERSIST_STATIC, PERSIST_STATIC_SMALL_H, STANDARD, Gpu, algorithm, algorithms
 from ratios import gemm_fraction, of_medians, ratio
 from timing import Effort, measure, median_interval, plan_counts, plan_rounds, quartiles
-from work import CELLS, PASSES, TABLE, Work, parse
+from work import CELLS, PASSES, TABLE, Work, parse, random_works
 
 from rotcell.lab.tasks.babi.data.source import Source
 from rotcell.lab.tasks.babi.settings import RunSettings
@@ -163,6 +163,21 @@ class TestWork:
     def test_nonsense_is_refused(self, text):
         with pytest.raises(ValueError, match="unknown shape"):
             parse(text)
+
+    def test_random_shapes_are_reproducible_and_in_their_ranges(self):
+        works = random_works(1000, seed=3)
+        assert works[:5] == random_works(5, seed=3)
+        assert works[:5] != random_works(5, seed=4)
+        for work in works:
+            assert parse(work.name) == work
+        for field, (least, most) in {
+            "batch": (1, 180), "steps": (8, 128), "input_size": (8, 512), "hidden_size": (16, 512),
+        }.items():  # fmt: skip
+            sizes = [getattr(work, field) for work in works]
+            assert least <= min(sizes) <= 1.1 * least
+            assert most / 1.1 <= max(sizes) <= most
+            # Log-uniform: the median is the geometric mean of the bounds.
+            assert sorted(sizes)[500] == pytest.approx((least * most) ** 0.5, rel=0.15)
 
     def test_packed_lengths(self):
         work = parse("200x5x3x4").packed()
@@ -410,6 +425,26 @@ class TestCompare:
         assert "has other settings" in capsys.readouterr().err
         assert results.load(out, "compare") == found
 
+    def test_random_shapes(self, tmp_path, capsys, monkeypatch):
+        drawn = [Work("a", 2, 3, 4, 6), Work("b", 3, 2, 5, 7)]
+        monkeypatch.setattr(compare, "random_works", lambda count, seed: drawn[:count][::seed])
+        monkeypatch.setattr(compare, "FULL_EFFORT", HASTE)
+        out = tmp_path / "a.json"
+        arguments = ["--random-shapes", "2", "--seed", "-1", "--threads", "1", "--out", str(out)]
+        arguments += ["--cells", "LSTM", "--peers", "none", "--dtype", "float64", "--packed"]
+        assert compare.main([*arguments, *ANYWAY]) == 0
+        shown = capsys.readouterr().out
+        found = results.load(out, "compare")
+        assert [row["work"]["name"] for row in found["rows"]] == ["packed-b"] * 2 + ["packed-a"] * 2
+        assert found["settings"]["random_shapes"] == {"count": 2, "seed": -1}
+        (average,) = report.averages(found["rows"])
+        assert average in shown
+        assert f"- {average}\n" in pages.random_shapes(found)
+        assert "`--random-shapes 2 --seed -1`" in pages.random_shapes(found)
+
+        assert compare.main(["--draw", str(out)]) == (chart.missing() is not None)
+        assert average in capsys.readouterr().out
+
     @needs_matplotlib
     @pytest.mark.usefixtures("in_haste")
     def test_drawing_again_gives_the_same_chart_and_table(self, tmp_path, capsys):
@@ -439,6 +474,10 @@ class TestCompare:
             (["--peers", "tensorflow"], "unknown peer 'tensorflow'"),
             (["--cells", "RUM"], "unknown cell 'RUM'"),
             (["--seconds", "0"], "--seconds must be positive"),
+            (["--random-shapes", "0"], "--random-shapes must be at least 1, got 0"),
+            (["--random-shapes", "2", "--quick"], "--random-shapes and --quick both choose shapes"),
+            (["--random-shapes", "2", "--shapes", TINY], "--random-shapes and --shapes both"),
+            (["--seed", "1"], "--seed needs --random-shapes"),
             (["--dtype", "int8"], "invalid choice"),
             (["--draw", "/nowhere.json"], "cannot read /nowhere.json: No such file"),
             (["--out", "/dev/null/a.json"], "cannot write /dev/null/a.json"),
@@ -506,6 +545,24 @@ class TestRatios:
         row = made_up_row(TABLE["paper"], "RotLSTM", "train", 1, rotcell=[1.0])
         assert ratio(row) is None
         assert of_medians(row, "rotcell") is None
+
+    def test_averages_are_geometric_and_name_the_worst_row(self):
+        rows = [
+            made_up_row(work, "RotLSTM", passes, threads, rotcell=[own] * 3, torch=[2.0] * 3)
+            for work, passes, threads, own in (
+                (TABLE["paper"], "train", 1, 1.0),
+                (TABLE["h256"], "train", 1, 4.0),
+                (TABLE["paper"], "infer", 1, 0.2),
+                (TABLE["paper"], "infer", 2, 2.0),
+            )
+        ]
+        unmeasured = made_up_row(TABLE["paper"], "LSTM", "train", 1, rotcell=[1.0])
+        assert report.averages([*rows, unmeasured]) == [
+            "RotLSTM, 1 thread: geometric mean 0.46 (train 1.00, infer 0.10) of 3 rows; "
+            "worst 2.00 (2.00-2.00): train, B 64, T 100, H 256",
+            "RotLSTM, 2 threads: geometric mean 1.00 (train -, infer 1.00) of 1 row; "
+            "worst 1.00 (1.00-1.00): infer, B 32, T 68, in 100, H 50",
+        ]
 
     @pytest.mark.parametrize(("cell", "rows"), [("RotLSTM", 4.5), ("LSTM", 4), ("ClassicGRU", 3)])
     def test_rate_is_a_fraction_of_the_square_matmul(self, cell, rows):
