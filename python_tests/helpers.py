@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 import rotcell
 from rotcell import ops
-from rotcell.reference import CELLS, Cell, Weights
+from rotcell.reference import CELLS, LINEAR_ROT_LSTM, Cell, Weights
 
 #: Largest error allowed, relative to the largest value of a tensor.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
@@ -72,6 +72,12 @@ class Kind:
     ) -> tuple[Tensor, ...]:
         return self.description.step(x, state, Weights(*weights), **options)
 
+    def weights(self, parameters: Mapping[str, Tensor], hidden_size: int) -> Weights:
+        """The parameters of a single-step cell as its equations take them."""
+        w_ih = parameters["weight_ih"]
+        w_hh = parameters.get("weight_hh", w_ih.new_empty(0, hidden_size))
+        return Weights(w_ih, w_hh, parameters.get("bias_ih"), parameters.get("bias_hh"))
+
     def rows(self, hidden_size: int) -> int:
         return self.description.rows(hidden_size)
 
@@ -109,6 +115,8 @@ GROUPED = tuple(
     for cell in CELLS.values()
     if cell.rotation.size > 2
 )
+#: Gates from the input alone: without recurrent weights, and without ops of its own.
+LINEAR = _kind(LINEAR_ROT_LSTM)
 #: For what is about one of them alone.
 LSTM, GRU, PLAIN_LSTM, CLASSIC_GRU, TORCH_GRU = KINDS[:5]
 ROTATING = tuple(kind for kind in KINDS if kind.description.rotates)
@@ -210,7 +218,10 @@ def gradients(
 ) -> tuple[Tensor, ...]:
     """Gradients of a fixed random combination of the results."""
     return torch.autograd.grad(
-        results, list(inputs), [w.to(r.dtype) for w, r in zip(weights, results, strict=True)]
+        results,
+        list(inputs),
+        [w.to(r.dtype) for w, r in zip(weights, results, strict=True)],
+        materialize_grads=True,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import KINDS, SHIFTS, Kind
+from helpers import KINDS, LINEAR, SHIFTS, Kind
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
@@ -105,7 +105,7 @@ def test_values_that_nn_lstm_accepts_are_accepted(kind: Kind) -> None:
 
 KINDS_AND_SHIFTS = pytest.mark.parametrize(
     ("kind", "option"),
-    [(k, o) for k in KINDS for o, gate in SHIFTS.items() if gate in k.description.gates],
+    [(k, o) for k in (*KINDS, LINEAR) for o, gate in SHIFTS.items() if gate in k.description.gates],
     ids=str,
 )
 
@@ -366,8 +366,8 @@ SINGLE_CELL_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        *((kind, name) for kind in KINDS for name in CELL_FORWARD),
-        *((kind, name) for kind in PAIRS for name in PAIR_CELL_FORWARD),
+        *((kind, name) for kind in (*KINDS, LINEAR) for name in CELL_FORWARD),
+        *((kind, name) for kind in (*PAIRS, LINEAR) for name in PAIR_CELL_FORWARD),
         *((kind, name) for kind in SINGLES for name in SINGLE_CELL_FORWARD),
     ],
     ids=str,
@@ -381,5 +381,6 @@ def test_cell_forward(kind: Kind, name: str) -> None:
 @pytest.mark.parametrize(
     "args", [(-1, 4), (3, -1), ("3", 4), (3, "4"), (3.0, 4), (3, 4.0), (3,), ()], ids=str
 )
+@pytest.mark.parametrize("kind", [*KINDS, LINEAR], ids=str)
 def test_cell_constructor(kind: Kind, args: tuple[Any, ...]) -> None:
     assert_same_type_of_exception(lambda: kind.cell(*args), lambda: kind.plain_cell(*args))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import KINDS, PLAIN_LSTM, ROTATING, Kind
+from helpers import KINDS, LINEAR, PLAIN_LSTM, ROTATING, Kind
 from torch import nn
 
 import rotcell
@@ -47,6 +47,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", [*KINDS, LINEAR], ids=str)
 @pytest.mark.usefixtures("_no_warnings")
 def test_own_checkpoints_load_without_a_warning(kind: Kind, form: str, way: str) -> None:
     make = getattr(kind, form)
@@ -55,6 +56,7 @@ def test_own_checkpoints_load_without_a_warning(kind: Kind, form: str, way: str)
     make(3, 4).load_state_dict(state_dict)
 
 
+@pytest.mark.parametrize("kind", [*KINDS, LINEAR], ids=str)
 @pytest.mark.usefixtures("_no_warnings")
 def test_own_checkpoints_load_inside_other_modules(kind: Kind) -> None:
     model = nn.DataParallel(nn.Sequential(kind.layer(3, 4), kind.cell(4, 4)))

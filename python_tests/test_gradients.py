@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import OPTIONS, ROTATING, Kind, kinds_and_options, states_for
+from helpers import KINDS, LINEAR, OPTIONS, ROTATING, Kind, kinds_and_options, states_for
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn.utils.rnn import PackedSequence
@@ -56,6 +56,7 @@ def test_every_entry_of_the_jacobian(kind: Kind, sizes: list[int] | None) -> Non
     assert gradcheck(run, inputs)
 
 
+@pytest.mark.parametrize("kind", [*KINDS, LINEAR], ids=str)
 def test_derivatives_of_the_cells(kind: Kind) -> None:
     cell = kind.cell(2, 5).double()
     inputs = [torch.randn(3, 2), *(torch.randn(3, 5) for _ in range(kind.num_states))]

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 from torch.utils.flop_counter import FlopCounterMode
 
 import rotcell
-from rotcell import LinearRotLSTM
+from rotcell import LinearRotLSTM, LinearRotLSTMCell
 from rotcell.reference import rotate_groups
 
 TOLERANCES = {
@@ -184,6 +184,21 @@ def test_compile_export_vmap_trace_and_copies() -> None:
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         layer(beside)
     assert counter.get_total_flops() == 2 * 18 * 4 * 27
+
+
+def test_single_steps_in_a_loop_are_the_layer() -> None:
+    layer, cell = (make(3, 9, rotation_size=4) for make in (LinearRotLSTM, LinearRotLSTMCell))
+    cell.load_state_dict({n.removesuffix("_l0"): w for n, w in layer.state_dict().items()})
+    assert repr(cell) == "LinearRotLSTMCell(3, 9, rotation_size=4)"
+    x, state = torch.randn(5, 2, 3), None
+    for x_t in x:
+        state = cell(x_t, state)
+    assert_all_near(state, [s[0] for s in layer(x)[1]])
+    recurrent = rotcell.LSTMCell(3, 9)
+    with pytest.raises(RuntimeError, match="have no rows for its angles: they are those of"):
+        cell.load_state_dict(recurrent.state_dict())
+    with pytest.raises(TypeError, match="angles_from"):
+        LinearRotLSTMCell(3, 9, angles_from="input")  # type: ignore[call-arg]
 
 
 def test_checkpoints_name_it() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import KINDS, Kind
+from helpers import KINDS, LINEAR, Kind
 from torch.testing._internal.common_modules import ModuleErrorEnum, module_db
 
 CASES = [
     pytest.param(ours, theirs, id=f"{ours.__name__}-{theirs.__name__}")
-    for kind in KINDS
+    for kind in (*KINDS, LINEAR)
     for ours, theirs in ((kind.layer, kind.plain_layer), (kind.cell, kind.plain_cell))
 ]
 INFOS = {info.module_cls: info for info in module_db}

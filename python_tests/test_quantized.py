@@ -290,6 +290,8 @@ def not_finite() -> nn.Module:
         (3, TypeError, r"module must be a torch\.nn\.Module, got int"),
         (nn.Linear(3, 4), ValueError, "no layer or cell of rotcell, got Linear"),
         (nn.Sequential(rotcell.RUM(3, 4)), TypeError, "RUM '0' cannot be quantized"),
+        (rotcell.LinearRotLSTM(3, 4), TypeError, "LinearRotLSTM cannot be quantized"),
+        (rotcell.LinearRotLSTMCell(3, 4), TypeError, "LinearRotLSTMCell cannot be quantized"),
         (Derived(3, 4), TypeError, "Derived cannot be quantized"),
         (rotcell.LSTM(3, 4, layer_norm=True), ValueError, "layer_norm=True has no int8 kernels"),
         (rotcell.GRU(3, 4).double(), ValueError, r"weight_ih_l0 of torch\.float64 on cpu"),

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rotcell import RotGRU, RotGRUCell, RotLSTM, RotLSTMCell
+from rotcell import LinearRotLSTMCell, RotGRU, RotGRUCell, RotLSTM, RotLSTMCell
 
-MODULES = [RotLSTM, RotGRU, RotLSTMCell, RotGRUCell]
+MODULES = [RotLSTM, RotGRU, RotLSTMCell, RotGRUCell, LinearRotLSTMCell]
 
 
 def started_angles(module: nn.Module, rows: int, shift: Any) -> list[Tensor]:

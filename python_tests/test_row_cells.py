@@ -124,16 +124,24 @@ class Case:
 
     def __init__(self, layer: Any, step: Callable[..., list[Tensor]], **options: Any) -> None:
         self.layer, self.step, self.options = layer, step, options
+        self.cell: Any = getattr(rotcell, f"{layer.__name__}Cell")
         self.num_states = 2 if layer in (rotcell.LSTM, rotcell.RotLSTM) else 1
 
     def make(self, input_size: int = 3, hidden_size: int = 5, **options: Any) -> Any:
         """A layer with parameters that are all away from their special initial values."""
-        layer = self.layer(input_size, hidden_size, **(self.options | options))
-        with torch.no_grad():
-            for name, parameter in layer.named_parameters():
-                scale = 1.0 if name.startswith(("angles", "weight")) else 0.3
-                parameter.copy_(torch.randn_like(parameter) * scale + name.startswith("gain"))
-        return layer
+        return self._drawn(self.layer(input_size, hidden_size, **(self.options | options)))
+
+    def make_cell(self, **options: Any) -> Any:
+        """A single-step cell with such parameters."""
+        return self._drawn(self.cell(3, 5, **(self.options | options)))
+
+    @staticmethod
+    @torch.no_grad()
+    def _drawn(module: Any) -> Any:
+        for name, parameter in module.named_parameters():
+            scale = 1.0 if name.startswith(("angles", "weight")) else 0.3
+            parameter.copy_(torch.randn_like(parameter) * scale + name.startswith("gain"))
+        return module
 
     def states(self, layer: Any, batch: int) -> list[Tensor]:
         count = layer.num_layers * (2 if layer.bidirectional else 1)
@@ -260,22 +268,71 @@ def test_a_single_unit(name: str) -> None:
     compare(case, case.make(hidden_size=1), [3, 3], torch.float64, False)
 
 
-@pytest.mark.parametrize("name", ["layer_norm_lstm", "layer_norm_rot_lstm"])
-def test_layer_norm_cell_is_a_step_of_the_layer(name: str) -> None:
-    case = CASES[name]
-    layer = case.make(dtype=torch.float64)
-    single = getattr(rotcell, f"{case.layer.__name__}Cell")
-    cell = single(3, 5, layer_norm=True, dtype=torch.float64)
-    assert repr(cell) == f"{case.layer.__name__}Cell(3, 5, layer_norm=True)"
+# Single steps
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_a_single_step_follows_the_equations(case: Case, batched: bool) -> None:
+    cell = case.make_cell(dtype=torch.float64)
+    x = torch.randn(2, 3, dtype=torch.float64)
+    states = [torch.randn(2, 5, dtype=torch.float64) for _ in range(case.num_states)]
+    inputs = leaves([x, *states] if batched else [x[0], *(s[0] for s in states)])
+    found = cell(inputs[0], case.hx(inputs[1:]))
+    found = [found] if case.num_states == 1 else list(found)
+
+    p = double_parameters(cell)
+    inputs64 = leaves(inputs)
+    rows = list(zip(*inputs64, strict=True)) if batched else [inputs64]
+    expected = [torch.stack(s) for s in zip(*(case.step(p, *row) for row in rows), strict=True)]
+    expected = expected if batched else [s[0] for s in expected]
+    weights = [torch.randn_like(s) for s in expected]
+    names = ["x", "h", "c"][: len(inputs)]
+    assert_all_near(
+        [*found, *gradients(found, [*inputs, *cell.parameters()], weights)],
+        [*expected, *gradients(expected, [*inputs64, *p.values()], weights)],
+        [*names[1:], *(f"gradient of {name}" for name in (*names, *p))],
+        tolerance=1e-11,
+        least_scale=1.0,
+    )
+
+
+def test_single_steps_in_a_loop_are_the_layer(case: Case) -> None:
+    layer, cell = case.make(dtype=torch.float64), case.make_cell(dtype=torch.float64)
+    assert repr(cell) == repr(layer).replace("(", "Cell(", 1)
     cell.load_state_dict({n.removesuffix("_l0"): w for n, w in layer.state_dict().items()})
-    x, states = torch.randn(4, 2, 3, dtype=torch.float64), case.states(layer, 2)
-    _, h, c = case.run(layer, x, states)
-    state = tuple(s[0] for s in states)
+    x = torch.randn(4, 2, 3, dtype=torch.float64)
+    state = None
     for x_t in x:
         state = cell(x_t, state)
-    assert_all_near(state, [h[0], c[0]])
-    twin = copy.deepcopy(cell)
-    assert torch.equal(twin(x[0])[0], cell(x[0])[0])
+    last = layer(x)[1]
+    found, expected = ([s] if case.num_states == 1 else list(s) for s in (state, last))
+    assert_all_near(found, [s[0] for s in expected])
+    file = io.BytesIO()
+    torch.save(cell, file)
+    file.seek(0)
+    for twin in (copy.deepcopy(cell), torch.load(file, weights_only=True)):
+        assert repr(twin) == repr(cell)
+        assert torch.equal(twin(x[0])[0], cell(x[0])[0])
+
+
+def test_single_steps_compile_and_take_empty_sizes(case: Case) -> None:
+    torch._dynamo.reset()
+    cell, x = case.make_cell(), torch.randn(2, 3)
+    compiled = torch.compile(cell, fullgraph=True, backend="aot_eager")
+    assert_near(compiled(x)[0], cell(x)[0])
+    for batch, inputs, hidden in ((0, 3, 5), (2, 0, 5), (2, 3, 0)):
+        found = case.cell(inputs, hidden, **case.options)(torch.randn(batch, inputs))
+        found = found if isinstance(found, Tensor) else found[0]
+        assert found.shape == (batch, hidden)
+
+
+def test_layers_and_single_steps_start_alike(case: Case) -> None:
+    torch.manual_seed(1)
+    layer = case.layer(3, 6, **case.options)
+    torch.manual_seed(1)
+    cell = case.cell(3, 6, **case.options)
+    for (name, found), expected in zip(cell.named_parameters(), layer.parameters(), strict=True):
+        assert torch.equal(found, expected), name
 
 
 # Derivatives
@@ -747,6 +804,9 @@ def test_checkpoints_of_other_options() -> None:
         (lambda: rotcell.GORU(3, 4, capacity=2.0), TypeError, "capacity must be an int"),
         (lambda: rotcell.GORU(3, 4, zoneout=(0.1, 0.2)), ValueError, "zoneout must be a float"),
         (lambda: rotcell.EURNN(3, 4, bias=False), ValueError, "bias must be True"),
+        (lambda: rotcell.EURNNCell(3, 4, bias=False), ValueError, "bias must be True"),
+        (lambda: rotcell.GORUCell(3, 4, capacity=0), ValueError, "capacity must be greater"),
+        (lambda: rotcell.RUMCell(3, 4, eta=-1.0), ValueError, "eta must be None or positive"),
         (lambda: rotcell.EURNN(3, 4, recurrent_dropout=0.1), TypeError, "'recurrent_dropout'"),
     ],
 )

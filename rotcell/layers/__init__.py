@@ -8,7 +8,17 @@
 """
 
 from .base import CellModule
-from .cells import ClassicGRUCell, GRUCell, LSTMCell, RotGRUCell, RotLSTMCell
+from .cells import (
+    ClassicGRUCell,
+    EURNNCell,
+    GORUCell,
+    GRUCell,
+    LinearRotLSTMCell,
+    LSTMCell,
+    RotGRUCell,
+    RotLSTMCell,
+    RUMCell,
+)
 from .gru import GRU, ClassicGRU, RotGRU
 from .layer import DirectionCall, Layer
 from .lstm import LSTM, LinearRotLSTM, RotLSTM
@@ -25,10 +35,14 @@ __all__ = [
     "ClassicGRU",
     "ClassicGRUCell",
     "DirectionCall",
+    "EURNNCell",
+    "GORUCell",
     "GRUCell",
     "LSTMCell",
     "Layer",
     "LinearRotLSTM",
+    "LinearRotLSTMCell",
+    "RUMCell",
     "RotGRU",
     "RotGRUCell",
     "RotLSTM",

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from rotcell import ops
-from rotcell.reference import CELLS, Cell, Weights
-from rotcell.reference_rows import layer_norm_lstm
+from rotcell.reference import CELLS, Weights
 
 from .base import CellModule, type_name, types_fit
 from .documentation import documented
-from .parameters import LAYER_NORM, RECURRENT, Parameter, dimensions, present
+from .lstm import LinearRotLSTMModule, LSTMModule
+from .orthogonal import EURNNModule, GORUModule
+from .parameters import dimensions, present
+from .rum import RUMModule
 
-__all__ = ["ClassicGRUCell", "GRUCell", "LSTMCell", "RotGRUCell", "RotLSTMCell"]
+__all__ = [
+    "ClassicGRUCell",
+    "EURNNCell",
+    "GORUCell",
+    "GRUCell",
+    "LSTMCell",
+    "LinearRotLSTMCell",
+    "RUMCell",
+    "RotGRUCell",
+    "RotLSTMCell",
+]
 
 
 class _Cell(CellModule):
@@ -78,9 +90,13 @@ class _Cell(CellModule):
         changed = self._changed_options(bias=True)
         return ", ".join([str(self.input_size), str(self.hidden_size), *changed])
 
+    def _weights(self) -> Any:
+        """The weights as the ops take them."""
+        return self._cell.weights_type(*self._read(self._weight_names))
+
     def _run(self, x: Tensor, hx: Sequence[Tensor] | None) -> tuple[Tensor, ...]:
         """The new states, for input and states with or without a batch."""
-        weights = self._cell.weights_type(*self._read(self._weight_names))
+        weights = self._weights()
         if not self._fits(x, hx, weights):
             self._check(x, hx, weights)
         if hx is None:
@@ -145,21 +161,8 @@ class _Cell(CellModule):
                 raise RuntimeError(f"input is on {x.device} but {name} is on {tensor.device}")
 
 
-class _LSTMCell(_Cell):
+class _LSTMCell(LSTMModule, _Cell):
     """A cell with two states: the output h and the cell state c."""
-
-    _parameter_table: ClassVar[tuple[Parameter, ...]] = (*RECURRENT, *LAYER_NORM)
-
-    def _chosen_cell(self) -> Cell:
-        if not self.layer_norm:
-            return super()._chosen_cell()
-        if self.rotation_size != 2:
-            raise ValueError(f"rotation_size must be 2 with layer_norm, got {self.rotation_size}")
-        if self.angles_from != "both":
-            raise ValueError(
-                f"angles_from must be 'both' with layer_norm, got {self.angles_from!r}"
-            )
-        return layer_norm_lstm(type(self)._cell.name)
 
     def forward(
         self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
@@ -406,3 +409,122 @@ class GRUCell(_GRUCell):
             input_size, hidden_size, bias, device, dtype,
             gate_activation=gate_activation,
         )  # fmt: skip
+
+
+@documented(per_layer=False)
+class LinearRotLSTMCell(LinearRotLSTMModule, _LSTMCell):
+    """One timestep of `LinearRotLSTM`, used like `torch.nn.LSTMCell`.
+
+    No gate reads h, so of the old states only c matters. `forward` describes inputs and outputs.
+
+    Example:
+        >>> import torch
+        >>> cell = LinearRotLSTMCell(10, 20)
+        >>> h, c = cell(torch.randn(3, 10))
+        >>> h.shape, [name for name, _ in cell.named_parameters()]
+        (torch.Size([3, 20]), ['weight_ih', 'bias_ih'])
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        gate_activation: str = "sigmoid",
+        angle_activation: str = "sigmoid",
+        rotation_size: int = 2,
+        rotation_bias: float | str = 0.0,
+        forget_bias: float = 0.0,
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, bias, device, dtype,
+            gate_activation=gate_activation,
+            angle_activation=angle_activation,
+            rotation_size=rotation_size,
+            rotation_bias=rotation_bias,
+            forget_bias=forget_bias,
+        )  # fmt: skip
+
+    def _weights(self) -> Any:
+        return self._without_h(super()._weights(), self.hidden_size)
+
+
+@documented(per_layer=False)
+class RUMCell(RUMModule, _GRUCell):
+    """One timestep of `RUM`, used like `torch.nn.GRUCell`.
+
+    `forward` describes inputs and outputs.
+
+    Example:
+        >>> import torch
+        >>> cell = RUMCell(10, 20, eta=1.0)
+        >>> cell(torch.randn(3, 10)).shape
+        torch.Size([3, 20])
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        eta: float | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, device, dtype, eta=eta)
+
+
+@documented(per_layer=False)
+class GORUCell(GORUModule, _GRUCell):
+    """One timestep of `GORU`, used like `torch.nn.GRUCell`.
+
+    `forward` describes inputs and outputs.
+
+    Example:
+        >>> import torch
+        >>> cell = GORUCell(10, 20, capacity=4)
+        >>> cell(torch.randn(3, 10)).shape, cell.angles.shape
+        (torch.Size([3, 20]), torch.Size([4, 10]))
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        capacity: int = 2,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, device, dtype, capacity=capacity)
+
+
+@documented(per_layer=False)
+class EURNNCell(EURNNModule, _GRUCell):
+    """One timestep of `EURNN`, used like `torch.nn.RNNCell`.
+
+    `forward` describes inputs and outputs.
+
+    Example:
+        >>> import torch
+        >>> cell = EURNNCell(10, 20)
+        >>> cell(torch.randn(3, 10)).shape
+        torch.Size([3, 20])
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        capacity: int = 2,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, device, dtype, capacity=capacity)

@@ -9,21 +9,21 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from rotcell.reference import CELLS, LINEAR_ROT_LSTM, Cell
+from rotcell.reference import CELLS, LINEAR_ROT_LSTM, Cell, Weights
 from rotcell.reference_rows import layer_norm_lstm
 
 from . import convert
-from .base import type_name
+from .base import CellModule, type_name
 from .convert import AnyRotLSTM
 from .documentation import documented
 from .layer import Layer
 from .parameters import INPUT_ONLY, LAYER_NORM, RECURRENT, Parameter
 
-__all__ = ["LSTM", "LinearRotLSTM", "RotLSTM"]
+__all__ = ["LSTM", "LSTMModule", "LinearRotLSTM", "LinearRotLSTMModule", "RotLSTM"]
 
 
-class _LSTMLayer(Layer):
-    """A layer with two states: the output h and the cell state c."""
+class LSTMModule(CellModule):
+    """What layers and single-step cells with a cell state share: layer norm is an option."""
 
     _parameter_table: ClassVar[tuple[Parameter, ...]] = (*RECURRENT, *LAYER_NORM)
 
@@ -37,6 +37,24 @@ class _LSTMLayer(Layer):
                 f"angles_from must be 'both' with layer_norm, got {self.angles_from!r}"
             )
         return layer_norm_lstm(type(self)._cell.name)
+
+
+class LinearRotLSTMModule(LSTMModule):
+    """What `LinearRotLSTM` and `LinearRotLSTMCell` share: no parameter multiplies h."""
+
+    _cell = LINEAR_ROT_LSTM
+    _parameter_table = INPUT_ONLY
+    _without_angles = "they are those of a module without rotation"
+    _argument_texts: ClassVar[dict[str, str]] = {"bias": "whether there is `bias_ih`."}
+
+    @staticmethod
+    def _without_h(weights: Weights, output_size: int) -> Weights:
+        """The weights as the ops take them: with a w_hh that has no rows."""
+        return weights._replace(w_hh=weights.w_ih.new_empty(0, output_size))
+
+
+class _LSTMLayer(LSTMModule, Layer):
+    """A layer with two states: the output h and the cell state c."""
 
     @overload
     def forward(
@@ -311,7 +329,7 @@ class LSTM(_LSTMLayer):
 
 
 @documented(per_layer=True)
-class LinearRotLSTM(_LSTMLayer):
+class LinearRotLSTM(LinearRotLSTMModule, _LSTMLayer):
     """`RotLSTM` with gates and angles from the input alone: its recurrence is linear in c.
 
         i[t], f[t], o[t] = sigmoid(W x[t] + b), g[t] = tanh(W_g x[t] + b_g)
@@ -332,11 +350,6 @@ class LinearRotLSTM(_LSTMLayer):
         >>> output.shape, [name for name, _ in layer.named_parameters()]
         (torch.Size([5, 3, 20]), ['weight_ih_l0', 'bias_ih_l0'])
     """
-
-    _cell = LINEAR_ROT_LSTM
-    _parameter_table = INPUT_ONLY
-    _without_angles = "they are those of a layer without rotation"
-    _argument_texts: ClassVar[dict[str, str]] = {"bias": "whether there is `bias_ih`."}
 
     def __init__(
         self,
@@ -370,5 +383,4 @@ class LinearRotLSTM(_LSTMLayer):
         )  # fmt: skip
 
     def _weights(self) -> list[Any]:
-        # The ops take a w_hh without rows.
-        return [w._replace(w_hh=w.w_ih.new_empty(0, self._output_size)) for w in super()._weights()]
+        return [self._without_h(weights, self._output_size) for weights in super()._weights()]

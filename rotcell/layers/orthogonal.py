@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -12,19 +12,56 @@ from rotcell import reference_rows
 from rotcell.reference import Cell
 
 from . import parameters
-from .base import weights_are_drawn
+from .base import CellModule, weights_are_drawn
 from .documentation import documented
 from .gru import _GRULayer, _refuse_projection
 from .parameters import direction_suffixes
 
-__all__ = ["EURNN", "GORU"]
+__all__ = ["EURNN", "GORU", "EURNNModule", "GORUModule"]
 
 #: The bound of the uniform distribution that the authors draw the weights from.
 _WEIGHT_BOUND = 0.01
 
 
+class GORUModule(CellModule):
+    """What `GORU` and `GORUCell` share: the cell, and how its parameters start."""
+
+    _cell = reference_rows.goru()
+    _parameter_table = parameters.GORU
+    _argument_texts: ClassVar[dict[str, str]] = {
+        "recurrent_dropout": "probability of dropping elements of h where it enters the matmuls of "
+        "the next step, in training: one mask per sequence, layer and direction. The h that is "
+        "rotated, and the part that g carries over, are not dropped.",
+        "bias": "whether there are `bias_ih` and `bias_hh`, of r and g. `threshold` stays.",
+    }
+
+    def _chosen_cell(self) -> Cell:
+        return reference_rows.goru(self.capacity)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the parameters as the authors do.
+
+        Weights are uniform in ±0.01 and angles in ±pi. `bias_ih` is 2 for r and uniform in
+        ±sqrt(3 / H) for g, `bias_hh` is 0, and the thresholds are 0.01.
+        """
+        if not weights_are_drawn():
+            return
+        for suffix in direction_suffixes(self):
+            nn.init.uniform_(getattr(self, f"weight_ih{suffix}"), -_WEIGHT_BOUND, _WEIGHT_BOUND)
+            nn.init.uniform_(getattr(self, f"weight_hh{suffix}"), -_WEIGHT_BOUND, _WEIGHT_BOUND)
+            nn.init.uniform_(getattr(self, f"angles{suffix}"), -math.pi, math.pi)
+            nn.init.constant_(getattr(self, f"threshold{suffix}"), 0.01)
+            if self.bias:
+                of_r, of_g = getattr(self, f"bias_ih{suffix}").chunk(2)
+                bound = math.sqrt(3 / max(1, self.hidden_size))
+                nn.init.constant_(of_r, 2.0)
+                nn.init.uniform_(of_g, -bound, bound)
+                nn.init.constant_(getattr(self, f"bias_hh{suffix}"), 0.0)
+
+
 @documented(per_layer=True)
-class GORU(_GRULayer):
+class GORU(GORUModule, _GRULayer):
     """The gated orthogonal recurrent unit of Jing et al. (2017).
 
     Theta is a constant rotation of the whole state:
@@ -47,15 +84,6 @@ class GORU(_GRULayer):
         >>> output.shape, layer.angles_l0.shape
         (torch.Size([5, 3, 20]), torch.Size([4, 10]))
     """
-
-    _cell = reference_rows.goru()
-    _parameter_table = parameters.GORU
-    _argument_texts: ClassVar[dict[str, str]] = {
-        "recurrent_dropout": "probability of dropping elements of h where it enters the matmuls of "
-        "the next step, in training: one mask per sequence, layer and direction. The h that is "
-        "rotated, and the part that g carries over, are not dropped.",
-        "bias": "whether there are `bias_ih` and `bias_hh`, of r and g. `threshold` stays.",
-    }
 
     def __init__(
         self,
@@ -83,33 +111,40 @@ class GORU(_GRULayer):
             zoneout=zoneout,
         )  # fmt: skip
 
+
+class EURNNModule(CellModule):
+    """What `EURNN` and `EURNNCell` share: the cell, and how its parameters start."""
+
+    _cell = reference_rows.eurnn()
+    _parameter_table = parameters.EURNN
+    _argument_texts: ClassVar[dict[str, str]] = {
+        "bias": "must be True: the thresholds take the place of biases."
+    }
+
+    def _set_options(self, options: dict[str, Any]) -> None:
+        if not self.bias:
+            raise ValueError("bias must be True: EURNN has thresholds instead of biases, got False")
+        super()._set_options(options)
+
     def _chosen_cell(self) -> Cell:
-        return reference_rows.goru(self.capacity)
+        return reference_rows.eurnn(self.capacity)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw the parameters as the authors do.
 
-        Weights are uniform in ±0.01 and angles in ±pi. `bias_ih` is 2 for r and uniform in
-        ±sqrt(3 / H) for g, `bias_hh` is 0, and the thresholds are 0.01.
+        Weights are uniform in ±0.01 and angles in ±pi, and the thresholds are 0.
         """
         if not weights_are_drawn():
             return
         for suffix in direction_suffixes(self):
             nn.init.uniform_(getattr(self, f"weight_ih{suffix}"), -_WEIGHT_BOUND, _WEIGHT_BOUND)
-            nn.init.uniform_(getattr(self, f"weight_hh{suffix}"), -_WEIGHT_BOUND, _WEIGHT_BOUND)
             nn.init.uniform_(getattr(self, f"angles{suffix}"), -math.pi, math.pi)
-            nn.init.constant_(getattr(self, f"threshold{suffix}"), 0.01)
-            if self.bias:
-                of_r, of_g = getattr(self, f"bias_ih{suffix}").chunk(2)
-                bound = math.sqrt(3 / self.hidden_size)
-                nn.init.constant_(of_r, 2.0)
-                nn.init.uniform_(of_g, -bound, bound)
-                nn.init.constant_(getattr(self, f"bias_hh{suffix}"), 0.0)
+            nn.init.constant_(getattr(self, f"threshold{suffix}"), 0.0)
 
 
 @documented(per_layer=True)
-class EURNN(_GRULayer):
+class EURNN(EURNNModule, _GRULayer):
     """The efficient unitary RNN of Jing et al. (2017), real-valued.
 
     Theta is a constant rotation of the whole state, and the only recurrent weight:
@@ -129,12 +164,6 @@ class EURNN(_GRULayer):
         (torch.Size([5, 3, 20]), 240)
     """
 
-    _cell = reference_rows.eurnn()
-    _parameter_table = parameters.EURNN
-    _argument_texts: ClassVar[dict[str, str]] = {
-        "bias": "must be True: the thresholds take the place of biases."
-    }
-
     def __init__(
         self,
         input_size: int,
@@ -152,27 +181,9 @@ class EURNN(_GRULayer):
         proj_size: None = None,
     ) -> None:
         _refuse_projection(proj_size)
-        if bias is False:
-            raise ValueError("bias must be True: EURNN has thresholds instead of biases, got False")
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             0, device, dtype,
             capacity=capacity,
             zoneout=zoneout,
         )  # fmt: skip
-
-    def _chosen_cell(self) -> Cell:
-        return reference_rows.eurnn(self.capacity)
-
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Draw the parameters as the authors do.
-
-        Weights are uniform in ±0.01 and angles in ±pi, and the thresholds are 0.
-        """
-        if not weights_are_drawn():
-            return
-        for suffix in direction_suffixes(self):
-            nn.init.uniform_(getattr(self, f"weight_ih{suffix}"), -_WEIGHT_BOUND, _WEIGHT_BOUND)
-            nn.init.uniform_(getattr(self, f"angles{suffix}"), -math.pi, math.pi)
-            nn.init.constant_(getattr(self, f"threshold{suffix}"), 0.0)

@@ -107,7 +107,10 @@ def dimensions(module: CellModule, input_size: int, output_size: int) -> Mapping
 
 
 def direction_suffixes(module: Any) -> Iterator[str]:
-    """The suffix of each layer and direction, in the order of h_n."""
+    """The suffix of each layer and direction, in the order of h_n; "" for a single-step cell."""
+    if not hasattr(module, "num_layers"):
+        yield ""
+        return
     for layer in range(module.num_layers):
         yield f"_l{layer}"
         if module.bidirectional:

@@ -58,8 +58,7 @@ class _Quantized(CellModule):
         is_layer = isinstance(module, Layer)
         own_names: Any = module._weight_names
         names = own_names if is_layer else [own_names]
-        suffixes = list(direction_suffixes(module)) if is_layer else [""]
-        for of_direction, suffix in zip(names, suffixes, strict=True):
+        for of_direction, suffix in zip(names, direction_suffixes(module), strict=True):
             new._quantize(Weights(*module._read(of_direction)[: len(Weights._fields)]), suffix)
         new._name_weights()  # type: ignore[operator]
         return new

@@ -11,37 +11,16 @@ from rotcell import reference_rows
 from rotcell.reference import Cell
 
 from . import parameters
-from .base import weights_are_drawn
+from .base import CellModule, weights_are_drawn
 from .documentation import documented
 from .gru import _GRULayer, _refuse_projection
 from .parameters import direction_suffixes
 
-__all__ = ["RUM"]
+__all__ = ["RUM", "RUMModule"]
 
 
-@documented(per_layer=True)
-class RUM(_GRULayer):
-    """The rotational unit of memory of Dangovski et al. (2019), with lambda = 0.
-
-    The state is rotated in the plane of e and r by the angle from e to r:
-
-        r[t] = W_r [x[t], h[t-1]] + b_r
-        u[t] = sigmoid(W_u [x[t], h[t-1]] + b_u)
-        e[t] = W_e x[t] + b_e
-        n[t] = relu(e[t] + Rotation(e[t], r[t]) h[t-1])
-        h[t] = u[t] * h[t-1] + (1 - u[t]) * n[t]
-
-    With `eta` every h[t] is then scaled to that norm. A zero e or r does not rotate. Inputs,
-    outputs and options are those of `torch.nn.GRU`; `forward` describes them. There are kernels for
-    CPUs; on a GPU the reference code runs, with a warning.
-
-    Example:
-        >>> import torch
-        >>> layer = RUM(10, 20, bidirectional=True)
-        >>> output, h_n = layer(torch.randn(5, 3, 10))
-        >>> output.shape, h_n.shape
-        (torch.Size([5, 3, 40]), torch.Size([2, 3, 20]))
-    """
+class RUMModule(CellModule):
+    """What `RUM` and `RUMCell` share: the cell, and how its parameters start."""
 
     _cell = reference_rows.rum()
     _parameter_table = parameters.RUM
@@ -50,32 +29,6 @@ class RUM(_GRULayer):
         "the next step, in training: one mask per sequence, layer and direction. The h that is "
         "rotated, and the part that u carries over, are not dropped."
     }
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        eta: float | None = None,
-        recurrent_dropout: float = 0.0,
-        zoneout: float = 0.0,
-        proj_size: None = None,
-    ) -> None:
-        _refuse_projection(proj_size)
-        super().__init__(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-            0, device, dtype,
-            eta=eta,
-            recurrent_dropout=recurrent_dropout,
-            zoneout=zoneout,
-        )  # fmt: skip
 
     def _chosen_cell(self) -> Cell:
         return type(self)._cell if self.eta is None else reference_rows.rum(self.eta)
@@ -102,6 +55,57 @@ class RUM(_GRULayer):
                 bias_ih[: 2 * self.hidden_size].fill_(1)
                 bias_ih[2 * self.hidden_size :].fill_(0)
                 getattr(self, f"bias_hh{suffix}").fill_(0)
+
+
+@documented(per_layer=True)
+class RUM(RUMModule, _GRULayer):
+    """The rotational unit of memory of Dangovski et al. (2019), with lambda = 0.
+
+    The state is rotated in the plane of e and r by the angle from e to r:
+
+        r[t] = W_r [x[t], h[t-1]] + b_r
+        u[t] = sigmoid(W_u [x[t], h[t-1]] + b_u)
+        e[t] = W_e x[t] + b_e
+        n[t] = relu(e[t] + Rotation(e[t], r[t]) h[t-1])
+        h[t] = u[t] * h[t-1] + (1 - u[t]) * n[t]
+
+    With `eta` every h[t] is then scaled to that norm. A zero e or r does not rotate. Inputs,
+    outputs and options are those of `torch.nn.GRU`; `forward` describes them. There are kernels for
+    CPUs; on a GPU the reference code runs, with a warning.
+
+    Example:
+        >>> import torch
+        >>> layer = RUM(10, 20, bidirectional=True)
+        >>> output, h_n = layer(torch.randn(5, 3, 10))
+        >>> output.shape, h_n.shape
+        (torch.Size([5, 3, 40]), torch.Size([2, 3, 20]))
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        eta: float | None = None,
+        recurrent_dropout: float = 0.0,
+        zoneout: float = 0.0,
+        proj_size: None = None,
+    ) -> None:
+        _refuse_projection(proj_size)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            0, device, dtype,
+            eta=eta,
+            recurrent_dropout=recurrent_dropout,
+            zoneout=zoneout,
+        )  # fmt: skip
 
 
 def _orthogonal_like(weight: Tensor) -> Tensor:
