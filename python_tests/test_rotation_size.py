@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -311,14 +310,27 @@ def test_trace_names_the_plane_of_every_angle(kind: Kind, k: int) -> None:
     assert_near(turned, after)
 
 
-def test_page_and_summary_are_of_pairs_only(tmp_path: Path) -> None:
-    found = rotcell.trace(rotcell.RotLSTM(3, 8, rotation_size=4), torch.randn(5, 2, 3))
-    with pytest.raises(ValueError, match="summary describes pairs of units, got rotation_size=4"):
-        found.summary()
-    with pytest.raises(ValueError, match="shows pairs of units, got a layer with rotation_size=4"):
-        found.save(tmp_path / "page.html")
-    assert found._repr_html_() is None
-    assert found.to_numpy()["angles_l0"].shape == (5, 2, 12)
+def test_summary_of_a_trace_has_a_row_per_plane() -> None:
+    layer, x = rotcell.RotLSTM(3, 7, rotation_size=3).double(), torch.randn(50, 2, 3).double()
+    with torch.no_grad():
+        layer.gate_rows("rot", "weight_hh_l0").zero_()
+        layer.gate_rows("rot", "weight_ih_l0").zero_()
+        quarters = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.6, 0.9], dtype=torch.float64)
+        layer.gate_rows("rot", "bias_ih_l0").copy_(torch.logit(quarters))
+        layer.gate_rows("rot", "bias_hh_l0").zero_()
+    trace = rotcell.trace(layer, x)
+    rows = trace.summary()
+    assert [row.plane for row in rows] == trace[0].planes
+    for row, quarter in zip(rows, quarters.tolist(), strict=True):
+        assert row.mean_angle == pytest.approx(2 * math.pi * quarter)
+        assert row.turn == pytest.approx(2 * math.pi * min(quarter, 1 - quarter))
+    before, after = trace[0].flat("previous_state"), trace[0].flat("kept")
+    a, b = rows[4].plane.units
+    assert (a, b) == (4, 5)
+    share = after[:, [a, b]].norm(dim=1).sum() / before[:, [a, b]].norm(dim=1).sum()
+    assert rows[4].norm_kept == pytest.approx(share.item())
+    assert "l0 group 1, layer 1 (4, 5)" in str(rows)
+    assert trace.to_numpy()["angles_l0"].shape == (50, 2, 6)
 
 
 def test_sizes_without_kernels_have_no_trace() -> None:

@@ -85,6 +85,11 @@ class RowCell(Cell):
         self._capacity = capacity
         self._biased_gates = tuple(biased_gates)
 
+    @property
+    def names_gates(self) -> bool:
+        """Whether `sequence_with_gates` returns its gates."""
+        return self._gate_values is not None
+
     def own_dimensions(self, hidden_size: int) -> dict[str, int]:
         """The letters of its parameters' shapes that other cells do not have."""
         return {"L": self._capacity, "A": hidden_size // 2}

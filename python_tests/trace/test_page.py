@@ -48,12 +48,12 @@ def test_holds_the_numbers_of_the_trace(tmp_path):
 
 
 def test_a_part_of_the_steps_starts_from_the_state_before_it(tmp_path, trace):
-    select = Selection(rows=[1], steps=slice(2, 4), pairs=[2, 0])
+    select = Selection(rows=[1], steps=slice(2, 4), groups=[2, 0])
     path = trace.save(tmp_path / "t.html", list("abcde"), select)
     data = data_of(path)
     assert data["sequences"][0]["tokens"] == ["c", "d"]
     shown = data["directions"][0]
-    assert shown["pairs"] == [2, 0]
+    assert shown["groups"] == [2, 0]
     assert shown["units"] == [4, 5, 0, 1]
     state = trace[0].row("state", 1).numpy()
     assert np.array_equal(decoded(shown["rows"][0]["initial"], 4)[0], state[1, [4, 5, 0, 1]])
@@ -98,10 +98,10 @@ def test_no_page_is_too_large(tmp_path, hidden, steps, batch):
     path = trace.save(tmp_path / "t.html")
     assert path.stat().st_size <= LARGEST_PAGE
     data = data_of(path)
-    if len(data["directions"][0]["pairs"]) < hidden // 2:
+    if len(data["directions"][0]["groups"]) < hidden // 2:
         # Those are left out that turn least.
-        turns = {p.pair: p.turn for p in trace.summary()}
-        shown = set(data["directions"][0]["pairs"])
+        turns = {p.plane.group: p.turn for p in trace.summary()}
+        shown = set(data["directions"][0]["groups"])
         assert (
             min(turns[p] for p in shown)
             >= max(t for p, t in turns.items() if p not in shown) - 1e-5
@@ -112,7 +112,7 @@ def test_no_page_is_too_large(tmp_path, hidden, steps, batch):
 def test_a_choice_that_does_not_fit_is_refused(tmp_path):
     trace = rotcell.trace(RotLSTM(2, 200), torch.randn(900, 1, 2))
     with pytest.raises(PageError, match="select fewer"):
-        trace.save(tmp_path / "t.html", select=Selection(pairs=range(100)))
+        trace.save(tmp_path / "t.html", select=Selection(groups=range(100)))
     assert not (tmp_path / "t.html").exists()
 
 
@@ -125,7 +125,7 @@ def test_a_choice_that_does_not_fit_is_refused(tmp_path):
         ({"select": 9}, "there is no row 9, the batch has 4"),
         ({"select": []}, "no row is chosen"),
         ({"select": "first"}, "select must be"),
-        ({"select": Selection(pairs=[3])}, "there is no pair 3"),
+        ({"select": Selection(groups=[3])}, "there is no pair 3"),
         ({"select": Selection(directions=["l1"])}, "directions must be of l0"),
         ({"select": Selection(steps=slice(5, 5))}, "leave nothing"),
         ({"readings": Reading(["x"], torch.zeros(4, 1))}, r"shape \(5, 1\), got \(4, 1\)"),
@@ -139,3 +139,27 @@ def test_mismatched_arguments_are_reported(tmp_path, trace, arguments, message):
     with pytest.raises(PageError, match=message):
         trace.save(tmp_path / "t.html", **arguments)
     assert not (tmp_path / "t.html").exists()
+
+
+def test_groups_are_shown_with_the_planes_that_turn_them(tmp_path):
+    trace = rotcell.trace(RotLSTM(3, 10, rotation_size=3), torch.randn(5, 1, 3))
+    data = data_of(trace.save(tmp_path / "t.html"))
+    (shown,) = data["directions"]
+    assert (shown["size"], shown["groups"], shown["units"]) == (3, [0, 1, 2], list(range(10)))
+    assert len(shown["planes"]) == 9
+    for plane, named in zip(shown["planes"], trace[0].planes, strict=True):
+        assert (plane["group"], plane["layer"]) == (named.group, named.layer)
+        assert tuple(shown["units"][column] for column in plane["columns"]) == named.units
+    angles = decoded(shown["rows"][0]["angles"], 9)
+    assert np.array_equal(angles, trace[0].row("angles", 0))
+
+    data = data_of(trace.save(tmp_path / "t.html", select=Selection(groups=[2, 0])))
+    (shown,) = data["directions"]
+    assert shown["units"] == [6, 7, 8, 0, 1, 2]
+    assert [plane["group"] for plane in shown["planes"]] == [2, 2, 2, 0, 0, 0]
+    assert [plane["columns"] for plane in shown["planes"][3:]] == [[3, 4], [4, 5], [3, 4]]
+    angles = decoded(shown["rows"][0]["angles"], 6)
+    assert np.array_equal(angles, trace[0].row("angles", 0)[:, [6, 7, 8, 0, 1, 2]])
+    assert "2 of 3 groups of l0" in data["shown"]
+    with pytest.raises(PageError, match="there is no group 3, the layer has 3"):
+        trace.save(tmp_path / "t.html", select=Selection(groups=[3]))

@@ -418,3 +418,58 @@ def test_two_pages_side_by_side_show_the_same_token(browser, trace, tmp_path):
             f"token-{token}",
         )
         browser.wait(f"{now} === 'token-{token},token-{token}'")
+
+
+@pytest.mark.parametrize("cell", [RotLSTM, RotGRU])
+def test_planes_of_larger_groups(browser, tmp_path, cell):
+    torch.manual_seed(5)
+    layer = cell(3, 9, rotation_size=4)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.mul_(4)
+    direction = rotcell.trace(layer, torch.randn(STEPS, 1, 3))[0]
+    trace = rotcell.trace(layer, torch.randn(STEPS, 1, 3))
+    direction = trace[0]
+    browser.console()
+    browser.open(trace.save(tmp_path / "t.html", TOKENS))
+    assert "8 units" not in browser.text("#about")
+    assert "9 units in 2 groups of 4" in browser.text("#about")
+    browser.press("end")
+    step = STEPS - 1
+    seen = set()
+    for _ in direction.planes:
+        browser.press("up")
+    for number, plane in enumerate(direction.planes):
+        browser.choose("#quantity", "angles")
+        browser.point(*cell_at(browser, number, step), click=True)
+        label = f"Group {plane.group}, layer {plane.layer}: units {plane.units[0]} and"
+        title = browser.text("#plane-title")
+        assert title == f"{label} {plane.units[1]}"
+        seen.add(title)
+        units = f"({plane.units[0]}, {plane.units[1]})"
+        assert f"group {plane.group}, layer {plane.layer} {units}" in browser.text("#tip")
+        angle = float(direction.row("angles", 0)[step, number])
+        assert shown(browser, "angles") == [pytest.approx(angle, abs=5.1e-5)]
+        # Turning all planes one after the other is the rotation that the kernels computed.
+        state = direction.row("before_rotation", 0)[step].double().clone()
+        for before, u in list(zip(direction.planes, direction.row("angles", 0)[step], strict=True)):
+            if before == plane:
+                break
+            a, b = (state[unit].clone() for unit in before.units)
+            state[before.units[0]] = u.cos() * a - u.sin() * b
+            state[before.units[1]] = u.sin() * a + u.cos() * b
+        a, b = (float(state[unit]) for unit in plane.units)
+        assert shown(browser, "start") == pytest.approx([a, b], abs=5.1e-5)
+        turned = [
+            math.cos(angle) * a - math.sin(angle) * b,
+            math.sin(angle) * a + math.cos(angle) * b,
+        ]
+        assert shown(browser, "end") == pytest.approx(turned, abs=5.1e-5)
+    assert len(seen) == 12
+    last = direction.planes[-1].units
+    after = direction.row("after_rotation", 0)[step, list(last)].tolist()
+    assert shown(browser, "after_rotation") == pytest.approx(after, abs=5.1e-5)
+    browser.choose("#quantity", "f" if cell is RotLSTM else "r")
+    browser.point(*cell_at(browser, 8, step), click=True)  # the unit that is in no group
+    assert "unit 8" in browser.text("#tip")
+    assert browser.console() == []

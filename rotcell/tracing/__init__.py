@@ -5,11 +5,13 @@ and writes it as a page for a browser.
 """
 
 from .page import PageError, Reading, Selection
+from .planes import Plane
 from .trace import Direction, Trace, save_side_by_side, trace
 
 __all__ = [
     "Direction",
     "PageError",
+    "Plane",
     "Reading",
     "Selection",
     "Trace",

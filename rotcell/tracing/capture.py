@@ -16,18 +16,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from rotcell import ops
-from rotcell.layers import (
-    EURNN,
-    GORU,
-    LSTM,
-    RUM,
-    ClassicGRU,
-    DirectionCall,
-    Layer,
-    RotGRU,
-    RotLSTM,
-)
+from rotcell.layers import LSTM, ClassicGRU, DirectionCall, Layer, RotGRU, RotLSTM
 from rotcell.reference import Cell, Rotation, StateHooks
+from rotcell.reference_rows import RowCell
 
 from .layout import Layout
 
@@ -173,7 +164,7 @@ def capture(
             + (", and nn.GRU resets after the matmul" if isinstance(layer, nn.GRU) else "")
             + f": got {cell_name}"
         )
-    if isinstance(layer, (RUM, GORU, EURNN)):
+    if isinstance(layer._cell, RowCell) and not layer._cell.names_gates:
         raise TypeError(f"trace needs a layer with gates and angles per timestep, got {cell_name}")
     if not isinstance(x, (Tensor, PackedSequence)):
         raise TypeError(f"x must be a tensor or a PackedSequence, got {type(x).__name__}")

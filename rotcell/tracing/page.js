@@ -21,7 +21,7 @@
 
   const LABELS = {
     angles: "angle of the turn",
-    deviation: "angle, from the pair's mean",
+    deviation: "angle, from its mean",
     i: "input gate i",
     f: "forget gate f",
     g: "candidate g",
@@ -41,7 +41,7 @@
     direction: 0,
     quantity: null,
     order: "layer",
-    pair: 0, // a place in the direction's list of pairs
+    plane: 0, // a place in the direction's list of planes
     step: 0,
     alike: false,
     playing: false,
@@ -62,7 +62,18 @@
       : direction().names.filter((name) => name !== "before_rotation");
   // An empty token is padding.
   const nameOf = (step) => sequence().tokens[step] || "(pad)";
-  const ofPairs = (name) => name === "angles" || name === "deviation";
+  const ofPlanes = (name) => name === "angles" || name === "deviation";
+  // Pairs have one plane each, larger groups several layers of planes.
+  const inPairs = () => direction().size === 2;
+
+  function unitsOf(plane) {
+    return direction().planes[plane].columns.map((column) => direction().units[column]);
+  }
+
+  function planeName(plane) {
+    const { group, layer } = direction().planes[plane];
+    return inPairs() ? `pair ${group}` : `group ${group}, layer ${layer} (${unitsOf(plane).join(", ")})`;
+  }
 
   function label(name) {
     if (name === "after_rotation" && !rotates()) return "state";
@@ -71,7 +82,7 @@
   }
 
   function columnsOf(name) {
-    if (ofPairs(name)) return direction().pairs;
+    if (ofPlanes(name)) return direction().planes;
     return name === "output" ? direction().outputs : direction().units;
   }
 
@@ -80,49 +91,78 @@
     return numbers(direction().rows[row][name])[step * columnsOf(name).length + column];
   }
 
-  const angle = (step, pair = state.pair, row = state.sequence) => value("angles", step, pair, row);
+  const angle = (step, plane = state.plane, row = state.sequence) => value("angles", step, plane, row);
   // The same rotation the short way round: -pi to pi.
   const shortWay = (u) => u - TAU * Math.round(u / TAU);
   const degrees = (u) => (u * 180) / Math.PI;
 
-  // Round the circle, over the tokens of a row; computed once for every pair.
+  // Round the circle, over the tokens of a row; computed once for every plane.
   const meanAngles = new Map();
-  function meanAngle(pair, row) {
-    const key = [state.direction, row, pair].join();
+  function meanAngle(plane, row) {
+    const key = [state.direction, row, plane].join();
     if (!meanAngles.has(key)) {
       let [cos, sin] = [0, 0];
       for (let t = 0; t < data.sequences[row].tokens.length; t++) {
-        cos += Math.cos(angle(t, pair, row));
-        sin += Math.sin(angle(t, pair, row));
+        cos += Math.cos(angle(t, plane, row));
+        sin += Math.sin(angle(t, plane, row));
       }
       meanAngles.set(key, Math.atan2(sin, cos));
     }
     return meanAngles.get(key);
   }
 
-  function pairOf(name, step, pair) {
-    return [value(name, step, 2 * pair), value(name, step, 2 * pair + 1)];
+  // A quantity of the two units of a plane.
+  function bothOf(name, step, plane) {
+    return direction().planes[plane].columns.map((column) => value(name, step, column));
   }
 
-  function previousMemory(step, pair) {
+  function previousMemory(step, plane) {
     const before = direction().reverse ? step + 1 : step - 1;
-    if (before >= 0 && before < steps()) return pairOf(direction().carries, before, pair);
+    if (before >= 0 && before < steps()) return bothOf(direction().carries, before, plane);
     const initial = numbers(direction().rows[state.sequence].initial);
-    return [initial[2 * pair], initial[2 * pair + 1]];
+    return direction().planes[plane].columns.map((column) => initial[column]);
   }
 
-  // Where the state of a pair goes in one step: straight parts and the turn.
-  function movement(step, pair) {
-    const was = previousMemory(step, pair);
-    const before = pairOf("before_rotation", step, pair);
-    const after = pairOf("after_rotation", step, pair);
-    const is = pairOf(direction().carries, step, pair);
+  function turned([x, y], w) {
+    return [x * Math.cos(w) - y * Math.sin(w), x * Math.sin(w) + y * Math.cos(w)];
+  }
+
+  // The two units of a plane just before it turns: after the layers of its group that turn first.
+  function afterEarlierLayers(step, plane) {
+    const { group, layer, columns } = direction().planes[plane];
+    const units = new Map();
+    const read = (column) => (units.has(column) ? units.get(column) : value("before_rotation", step, column));
+    direction().planes.forEach((other, place) => {
+      if (other.group !== group || other.layer >= layer) return;
+      const after = turned(other.columns.map(read), angle(step, place));
+      other.columns.forEach((column, k) => units.set(column, after[k]));
+    });
+    return columns.map(read);
+  }
+
+  // Where the state of a plane's units goes in one step: straight parts and the turn.
+  function movement(step, plane) {
+    const was = previousMemory(step, plane);
+    const before = bothOf("before_rotation", step, plane);
+    const after = bothOf("after_rotation", step, plane);
+    const is = bothOf(direction().carries, step, plane);
     let kept = before;
     if (hasForgetGate()) {
-      const f = pairOf("f", step, pair);
+      const f = bothOf("f", step, plane);
       kept = [f[0] * was[0], f[1] * was[1]];
     }
-    return { was, kept, before, after, is, turn: rotates() ? shortWay(angle(step, pair)) : 0 };
+    const turn = rotates() ? shortWay(angle(step, plane)) : 0;
+    const start = rotates() ? afterEarlierLayers(step, plane) : before;
+    return { was, kept, before, start, end: turned(start, turn), after, is, turn };
+  }
+
+  // The parts of a movement, one after the other: what happens, from where, to where.
+  function partsOf({ was, kept, before, start, end, after, is }) {
+    const all = [["others", before, start], ["turn", start, end], ["others", end, after]];
+    const rotation = rotates() ? all.filter(([kind]) => kind === "turn" || !inPairs()) : [];
+    return hasForgetGate()
+      ? [["forget", was, kept], ["write", kept, before], ...rotation]
+      : [["forget", was, before], ...rotation, ["write", was, is]];
   }
 
   // --- Colors ------------------------------------------------------------------------------------
@@ -200,22 +240,22 @@
     return { color: shareColor, from: 0, to: 1 };
   }
 
-  // --- Order of the pairs -------------------------------------------------------------------------
+  // --- Order of the planes ------------------------------------------------------------------------
 
-  function meanTurn(pair) {
+  function meanTurn(plane) {
     let sum = 0;
-    for (let t = 0; t < steps(); t++) sum += Math.abs(shortWay(angle(t, pair)));
+    for (let t = 0; t < steps(); t++) sum += Math.abs(shortWay(angle(t, plane)));
     return sum / steps();
   }
 
-  function variation(pair) {
+  function variation(plane) {
     let [cos, sin, sum, squares] = [0, 0, 0, 0];
     for (let t = 0; t < steps(); t++) {
       if (rotates()) {
-        cos += Math.cos(angle(t, pair));
-        sin += Math.sin(angle(t, pair));
+        cos += Math.cos(angle(t, plane));
+        sin += Math.sin(angle(t, plane));
       } else {
-        for (const x of pairOf(direction().carries, t, pair)) {
+        for (const x of bothOf(direction().carries, t, plane)) {
           sum += x;
           squares += x * x;
         }
@@ -225,33 +265,34 @@
     return rotates() ? 1 - Math.hypot(cos, sin) / n : squares / (2 * n) - (sum / (2 * n)) ** 2;
   }
 
-  // Places of the pairs from top to bottom.
-  function orderedPairs() {
-    const places = direction().pairs.map((_, place) => place);
+  // Places of the planes from top to bottom.
+  function orderedPlanes() {
+    const places = direction().planes.map((_, place) => place);
     const measure = { turn: meanTurn, vary: variation }[state.order];
     if (!measure) return places;
     const amount = places.map(measure);
     return places.sort((a, b) => amount[b] - amount[a]);
   }
 
-  // Rows of the heat map: {column, pair (or null), name}.
+  // Rows of the heat map: {column, planes that it belongs to, name}.
   function mapRows() {
     const name = state.quantity;
-    const places = orderedPairs();
-    if (ofPairs(name)) {
-      return places.map((pair) => ({ column: pair, pair, name: `pair ${direction().pairs[pair]}` }));
-    }
+    const { planes, groups, size, units } = direction();
+    const places = orderedPlanes();
+    if (ofPlanes(name)) return places.map((plane) => ({ column: plane, planes: [plane], name: planeName(plane) }));
     const columns = columnsOf(name);
-    if (name === "output" && columns.length !== direction().units.length) {
-      return columns.map((unit, column) => ({ column, pair: null, name: `output ${unit}` }));
+    if (name === "output" && columns.length !== units.length) {
+      return columns.map((unit, column) => ({ column, planes: [], name: `output ${unit}` }));
     }
-    const rows = places.flatMap((pair) =>
-      [2 * pair, 2 * pair + 1].map((column) => ({ column, pair, name: `unit ${columns[column]}` })),
-    );
-    for (let column = 2 * places.length; column < columns.length; column++) {
-      rows.push({ column, pair: null, name: `unit ${columns[column]}` });
-    }
-    return rows;
+    // Units stay next to their group's; groups come in the order of their planes.
+    const ordered = [...new Set(places.map((plane) => planes[plane].group))].map((group) => groups.indexOf(group));
+    const grouped = ordered.flatMap((place) => Array.from({ length: size }, (_, k) => place * size + k));
+    const leftOver = columns.map((_, column) => column).slice(groups.length * size);
+    return [...grouped, ...leftOver].map((column) => ({
+      column,
+      planes: planes.flatMap((plane, place) => (plane.columns.includes(column) ? [place] : [])),
+      name: `unit ${columns[column]}`,
+    }));
   }
 
   // --- Answers ------------------------------------------------------------------------------------
@@ -301,7 +342,7 @@
     context.font = `650 13px ${FONT}`;
     const widest = (texts) => Math.max(0, ...texts.map((t) => context.measureText(t).width));
     const answerNames = answers.map((a) => answerName(a));
-    const left = Math.ceil(Math.min(110, Math.max(widest(rows.map((r) => r.name)), widest(answerNames)) + 12));
+    const left = Math.ceil(Math.max(widest(rows.map((r) => r.name)), Math.min(98, widest(answerNames))) + 12);
     const column = Math.min(30, Math.max(11, Math.floor((width - left) / steps())));
     const top = Math.ceil(Math.min(96, widest(sequence().tokens) + 14));
     const row = Math.min(20, Math.max(3, Math.floor((rows.length > 30 ? 520 : 430) / rows.length)));
@@ -389,11 +430,11 @@
       }
       context.globalAlpha = 1;
     });
-    // The chosen token and pair.
+    // The chosen token and plane.
     context.strokeStyle = mark;
     context.lineWidth = 2;
     context.strokeRect(at(state.step) - 0.5, 1, column + 1 - gap, height - 2);
-    const chosen = rows.map((r, k) => (r.pair === state.pair ? k : -1)).filter((k) => k >= 0);
+    const chosen = rows.map((r, k) => (r.planes.includes(state.plane) ? k : -1)).filter((k) => k >= 0);
     if (chosen.length) {
       context.strokeRect(left + 1, top + chosen[0] * row - 0.5, Math.min(width, at(steps())) - left - 2, chosen.length * row + 1 - gap);
     }
@@ -404,7 +445,7 @@
     context.textBaseline = "middle";
     const every = Math.ceil(12 / row);
     rows.forEach((r, k) => {
-      const isChosen = r.pair === state.pair && r.pair !== null;
+      const isChosen = chosen.includes(k);
       const nearChosen = chosen.length && Math.abs(k - chosen[0]) * row < 11;
       if (!(chosen[0] === k || (k % every === 0 && (row >= 11 || !nearChosen)))) return;
       context.font = `${isChosen ? "650 " : ""}${Math.min(12, Math.max(10, row))}px ${FONT}`;
@@ -521,14 +562,14 @@
 
   const tolerance = () => (Math.min(180, Math.max(0, Number($("within").value) || 0)) * Math.PI) / 180;
 
-  // Steps of a sequence at which the chosen pair turns as it does now.
+  // Steps of a sequence at which the chosen plane turns as it does now.
   function alikeHere(row = state.sequence) {
     if (!rotates()) return [];
     const wanted = angle(state.step);
     const found = [];
     for (let t = 0; t < data.sequences[row].tokens.length; t++) {
       const isItself = row === state.sequence && t === state.step;
-      if (!isItself && distance(angle(t, state.pair, row), wanted) <= tolerance()) found.push(t);
+      if (!isItself && distance(angle(t, state.plane, row), wanted) <= tolerance()) found.push(t);
     }
     return found;
   }
@@ -542,7 +583,7 @@
     if (!state.alike) return;
     const wanted = angle(state.step);
     const found = data.sequences.flatMap((_, row) => alikeHere(row).map((step) => ({ row, step })));
-    found.sort((a, b) => distance(angle(a.step, state.pair, a.row), wanted) - distance(angle(b.step, state.pair, b.row), wanted));
+    found.sort((a, b) => distance(angle(a.step, state.plane, a.row), wanted) - distance(angle(b.step, state.plane, b.row), wanted));
     const more = found.length > MOST_ALIKE ? `, the nearest ${MOST_ALIKE} listed` : "";
     $("alike-count").textContent = found.length
       ? `${found.length} of ${data.sequences.reduce((sum, s) => sum + s.tokens.length, -1)} other tokens${more}:`
@@ -557,7 +598,7 @@
       context.append(`${step > 2 ? "… " : ""}${words.slice(Math.max(0, step - 2), step).join(" ")} `, word, ` ${words.slice(step + 1, step + 3).join(" ")}`);
       const size = document.createElement("span");
       size.className = "angle";
-      size.textContent = `${row === state.sequence ? "" : `row ${data.sequences[row].row}, `}${signedDegrees(shortWay(angle(step, state.pair, row)))}`;
+      size.textContent = `${row === state.sequence ? "" : `row ${data.sequences[row].row}, `}${signedDegrees(shortWay(angle(step, state.plane, row)))}`;
       button.append(context, size);
       button.addEventListener("click", () => {
         if (row !== state.sequence) chooseSequence(row);
@@ -569,7 +610,7 @@
     }
   }
 
-  // --- Plane of a pair ----------------------------------------------------------------------------
+  // --- The chosen plane ---------------------------------------------------------------------------
 
   const MIDDLE = 200;
   const REACH = 168; // pixels from the middle to the outermost circle
@@ -583,18 +624,14 @@
   function measurePlane() {
     let most = 1e-6;
     for (let t = 0; t < steps(); t++) {
-      const move = movement(t, state.pair);
-      for (const [x, y] of [move.was, move.before, move.after, move.is]) most = Math.max(most, Math.hypot(x, y));
+      const { was, before, start, after, is } = movement(t, state.plane);
+      for (const [x, y] of [was, before, start, after, is]) most = Math.max(most, Math.hypot(x, y));
     }
     radius = niceCeiling(most);
   }
 
   const screen = ([x, y]) => [MIDDLE + (x / radius) * REACH, MIDDLE - (y / radius) * REACH];
   const written = (point) => screen(point).map((x) => x.toFixed(2)).join(" ");
-
-  function turned([x, y], w) {
-    return [x * Math.cos(w) - y * Math.sin(w), x * Math.sin(w) + y * Math.cos(w)];
-  }
 
   function arc(from, w) {
     const r = ((Math.hypot(...from) / radius) * REACH).toFixed(2);
@@ -604,9 +641,10 @@
   const along = (from, to, share) => [between(from[0], to[0], share), between(from[1], to[1], share)];
 
   function trailPath(step) {
-    const { was, kept, before, is, turn } = movement(step, state.pair);
-    if (hasForgetGate()) return `M${written(was)}L${written(kept)}L${written(before)}${arc(before, turn)}`;
-    return `M${written(was)}L${written(is)}`;
+    const move = movement(step, state.plane);
+    if (!hasForgetGate()) return `M${written(move.was)}L${written(move.is)}`;
+    const lines = partsOf(move).map(([kind, from, to]) => (kind === "turn" ? arc(from, move.turn) : `L${written(to)}`));
+    return `M${written(move.was)}${lines.join("")}`;
   }
 
   const stepOrder = () => (direction().reverse ? -1 : 1);
@@ -617,8 +655,7 @@
       parts.push(`<circle class="grid" cx="${MIDDLE}" cy="${MIDDLE}" r="${REACH * share}"/>`);
     }
     const tick = (x) => Number(x.toPrecision(3));
-    const unit = direction().units;
-    const names = [unit[2 * state.pair], unit[2 * state.pair + 1]];
+    const names = unitsOf(state.plane);
     parts.push(
       `<path class="axis" d="M${MIDDLE - REACH - 10} ${MIDDLE}H${MIDDLE + REACH + 10}M${MIDDLE} ${MIDDLE - REACH - 10}V${MIDDLE + REACH + 10}"/>`,
       `<text x="${MIDDLE + REACH + 12}" y="${MIDDLE - 6}" text-anchor="end">unit ${names[0]} →</text>`,
@@ -637,34 +674,33 @@
     }
     past.reverse().forEach((t, k) => {
       const opacity = (0.15 + (0.5 * (k + 1)) / past.length).toFixed(2);
-      const [x, y] = screen(movement(t, state.pair).is);
+      const [x, y] = screen(movement(t, state.plane).is);
       parts.push(`<path class="trail" opacity="${opacity}" d="${trailPath(t)}"/>`);
       parts.push(`<circle class="past" opacity="${opacity}" cx="${x.toFixed(2)}" cy="${y.toFixed(2)}" r="2.6"/>`);
     });
 
-    const move = movement(state.step, state.pair);
-    const p = state.progress;
-    const third = (k) => Math.min(1, Math.max(0, 3 * p - k));
-    let dot = move.is;
-    const w = move.turn * (hasForgetGate() ? third(2) : third(1));
-    const wedge = `<path class="wedge" d="M${written([0, 0])}L${written(move.before)}${arc(move.before, w)}z"/>`;
-    const swing = `<path class="turn" d="M${written(move.before)}${arc(move.before, w)}"/>`;
-    if (hasForgetGate()) {
-      const keptSoFar = along(move.was, move.kept, third(0));
-      parts.push(`<path class="forget" d="M${written(move.was)}L${written(keptSoFar)}"/>`);
-      const beforeSoFar = along(move.kept, move.before, third(1));
-      if (third(1) > 0) parts.push(`<path class="write" d="M${written(move.kept)}L${written(beforeSoFar)}"/>`);
-      if (rotates() && third(2) > 0) parts.push(wedge, swing);
-      dot = third(2) > 0 ? turned(move.before, w) : third(1) > 0 ? beforeSoFar : keptSoFar;
-    } else {
-      const resetSoFar = along(move.was, move.before, third(0));
-      parts.push(`<path class="forget" d="M${written(move.was)}L${written(resetSoFar)}"/>`);
-      if (rotates() && third(1) > 0) {
-        const [x, y] = screen(turned(move.before, w));
-        parts.push(wedge, swing, `<circle class="was" cx="${x.toFixed(2)}" cy="${y.toFixed(2)}" r="3.5"/>`);
+    const move = movement(state.step, state.plane);
+    const movements = partsOf(move);
+    let dot = move.was;
+    let seen = null; // of a GRU: what the candidate sees
+    movements.forEach(([kind, from, to], k) => {
+      const share = Math.min(1, Math.max(0, movements.length * state.progress - k));
+      if (share === 0 && k > 0) return;
+      let place = along(from, to, share);
+      if (kind === "turn") {
+        const w = move.turn * share;
+        place = turned(from, w);
+        parts.push(`<path class="wedge" d="M${written([0, 0])}L${written(from)}${arc(from, w)}z"/>`);
+        parts.push(`<path class="turn" d="M${written(from)}${arc(from, w)}"/>`);
+      } else {
+        parts.push(`<path class="${kind}" d="M${written(from)}L${written(place)}"/>`);
       }
-      dot = along(move.was, move.is, third(2));
-      if (third(2) > 0) parts.push(`<path class="write" d="M${written(move.was)}L${written(dot)}"/>`);
+      if (hasForgetGate() || kind === "write") dot = place;
+      else if (kind !== "forget") seen = place;
+    });
+    if (seen) {
+      const [x, y] = screen(seen);
+      parts.push(`<circle class="was" cx="${x.toFixed(2)}" cy="${y.toFixed(2)}" r="3.5"/>`);
     }
     const [wasX, wasY] = screen(move.was);
     const [x, y] = screen(dot);
@@ -687,24 +723,26 @@
 
   function drawPlaneLegend() {
     const sample = (kind, path) => `<svg viewBox="0 0 26 12" aria-hidden="true"><path class="${kind}" d="${path}"/></svg>`;
-    const styles = { forget: "stroke: var(--forget); stroke-dasharray: 1 5", write: "stroke: var(--write)", turn: "stroke: var(--accent); stroke-width: 4" };
+    const styles = { forget: "stroke: var(--forget); stroke-dasharray: 1 5", write: "stroke: var(--write)", turn: "stroke: var(--accent); stroke-width: 4", others: "stroke: var(--soft); stroke-dasharray: 5 4" };
     const entry = (kind, path, text) =>
       `<li>${sample(kind, path).replace("<path", `<path style="fill: none; stroke-width: 2.5; stroke-linecap: round; ${styles[kind]}"`)} ${text}</li>`;
     const entries = hasForgetGate()
       ? [entry("forget", "M3 6H23", "forgotten"), entry("write", "M3 6H23", "written")]
       : [entry("forget", "M3 6H23", "reset"), entry("write", "M3 6H23", "updated")];
     if (rotates()) entries.splice(hasForgetGate() ? 2 : 1, 0, entry("turn", "M3 9A12 12 0 0 1 23 9", "turned"));
+    if (rotates() && !inPairs()) entries.push(entry("others", "M3 6H23", "turned in other planes"));
     $("plane-legend").innerHTML = `<li>○ before</li>${entries.join("")}<li>● after</li>`;
   }
 
-  // --- Numbers of the chosen pair and token -------------------------------------------------------
+  // --- Numbers of the chosen plane and token ------------------------------------------------------
 
   function showNumbers() {
-    const place = state.pair;
-    const pair = direction().pairs[place];
-    const units = [direction().units[2 * place], direction().units[2 * place + 1]];
-    const move = movement(state.step, place);
-    $("plane-title").textContent = `Pair ${pair}: units ${units[0]} and ${units[1]}`;
+    const plane = state.plane;
+    const { group, layer } = direction().planes[plane];
+    const units = unitsOf(plane);
+    const move = movement(state.step, plane);
+    const title = inPairs() ? `Pair ${group}` : `Group ${group}, layer ${layer}`;
+    $("plane-title").textContent = `${title}: units ${units[0]} and ${units[1]}`;
     const amount = (x, y) => Math.hypot(x, y).toFixed(2);
     const word = sequence().tokens[state.step] || "padding";
     const started = `from length ${amount(...move.was)}`;
@@ -717,7 +755,7 @@
       if (rotates()) did.push(`turns that ${signedDegrees(move.turn)}`);
       did.push(`updates by ${amount(move.is[0] - move.was[0], move.is[1] - move.was[1])}`);
     }
-    $("sentence").innerHTML = `At <strong>${escaped(word)}</strong> the pair, ${started}, ${did.join(", ")}.`;
+    $("sentence").innerHTML = `At <strong>${escaped(word)}</strong> the ${inPairs() ? "pair" : "plane"}, ${started}, ${did.join(", ")}.`;
 
     const rows = [];
     if (rotates()) {
@@ -726,17 +764,20 @@
     }
     const line = (name, text, values) =>
       `<tr><th scope="row">${text}</th>${values.map((x) => `<td data-name="${name}">${x.toFixed(4)}</td>`).join("")}</tr>`;
+    if (rotates() && !inPairs()) {
+      rows.push(line("start", "state before this turn", move.start), line("end", "state after this turn", move.end));
+    }
     rows.push(line("previous", "state before the step", move.was));
     for (const name of quantities()) {
-      if (ofPairs(name)) continue;
+      if (ofPlanes(name)) continue;
       if (name === "output" && direction().outputs.length !== direction().units.length) continue;
-      rows.push(line(name, label(name), pairOf(name, state.step, place)));
+      rows.push(line(name, label(name), bothOf(name, state.step, plane)));
     }
     $("numbers").tHead.innerHTML = `<tr><th></th><th scope="col">unit ${units[0]}</th><th scope="col">unit ${units[1]}</th></tr>`;
     $("numbers").tBodies[0].innerHTML = rows.join("");
     const what = rotates() ? `turns ${signedDegrees(move.turn)}` : `state ${move.is.map((x) => x.toFixed(2)).join(", ")}`;
     const answer = sequence().answers ? `; answer if the story ended here: ${sequence().answers[likeliest(state.step)]}` : "";
-    if (!state.playing) $("spoken").textContent = `Token ${state.step + 1} of ${steps()}, ${word}; pair ${pair} ${what}${answer}`;
+    if (!state.playing) $("spoken").textContent = `Token ${state.step + 1} of ${steps()}, ${word}; ${planeName(plane)} ${what}${answer}`;
   }
 
   // --- Story --------------------------------------------------------------------------------------
@@ -844,16 +885,16 @@
     showNumbers();
   }
 
-  function choosePair(place) {
-    state.pair = place;
+  function choosePlane(place) {
+    state.plane = place;
     measurePlane();
     goTo(state.step);
   }
 
-  function movePair(by) {
-    const order = orderedPairs();
-    const next = order.indexOf(state.pair) + by;
-    if (next >= 0 && next < order.length) choosePair(order[next]);
+  function movePlane(by) {
+    const order = orderedPlanes();
+    const next = order.indexOf(state.plane) + by;
+    if (next >= 0 && next < order.length) choosePlane(order[next]);
   }
 
   const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
@@ -918,7 +959,8 @@
   function asSvg() {
     const rows = mapRows();
     const { color } = scale(state.quantity);
-    const [size, left, top] = [16, 90, 90];
+    const left = Math.max(90, 7 * Math.max(...rows.map((r) => r.name.length)));
+    const [size, top] = [16, 90];
     const parts = [];
     for (let t = 0; t < steps(); t++) {
       const x = left + t * size;
@@ -974,8 +1016,9 @@
     order.push(["vary", "most varying first"]);
     if (!order.some(([key]) => key === state.order)) state.order = "layer";
     if (!quantities().includes(state.quantity)) state.quantity = rotates() ? "deviation" : "after_rotation";
-    const varied = direction().pairs.map((_, pair) => variation(pair));
-    state.pair = varied.indexOf(Math.max(...varied));
+    const varied = direction().planes.map((_, plane) => variation(plane));
+    state.plane = varied.indexOf(Math.max(...varied));
+    $("map-title").textContent = inPairs() ? "All pairs" : "All planes";
     fill($("quantity"), quantities().map((name) => [name, label(name)]), state.quantity);
     fill($("order"), order, state.order);
     $("alike-part").hidden = !rotates();
@@ -986,15 +1029,18 @@
   }
 
   function explanation() {
-    const cell = rotates()
+    const cell = !inPairs()
+      ? `The cell keeps its state in groups of ${direction().size} units. At every token, layers of rotations turn each group, one layer after the other: even layers turn units (0, 1), (2, 3) and so on of the group, odd layers (1, 2), (3, 4) and so on. Each plane has an angle that the cell computes from the token and its last output.`
+      : rotates()
       ? "The cell keeps its state in pairs of units and rotates each pair, at every token, by an angle it computes from the token and its last output."
       : "This cell does not rotate; pairs are shown for comparison.";
     const way = hasForgetGate()
       ? "In the plane, a step goes from the hollow dot along the dotted line (what the forget gate takes away), along the straight line (what is written), then along the arc (the turn) to the full dot."
       : "In the plane, a step goes from the hollow dot along the dotted line (the reset) and along the arc (the turn) to what the candidate sees, the small dot; the new state is the full dot.";
+    const others = "The dashed lines are the turns of the group's other planes, of earlier layers before the arc and of later ones after it.";
     const colors = "Angles have a cyclic scale: the color of the ground means no turn, blue a turn counterclockwise, orange clockwise, violet half a turn; an angle u and u − 2π are the same turn, and arcs are drawn the short way.";
     const order = "Turning means the mean angle to the nearest whole turn; varying, how much the angle differs from token to token.";
-    return [cell, way, ...(rotates() ? [colors, order] : [])].map((text) => `<p>${text}</p>`).join("");
+    return [cell, way, ...(inPairs() ? [] : [others]), ...(rotates() ? [colors, order] : [])].map((text) => `<p>${text}</p>`).join("");
   }
 
   function useTheme(theme) {
@@ -1011,8 +1057,8 @@
   const KEYS = {
     ArrowLeft: () => goTo(state.step - 1),
     ArrowRight: () => goTo(state.step + 1),
-    ArrowUp: () => movePair(-1),
-    ArrowDown: () => movePair(1),
+    ArrowUp: () => movePlane(-1),
+    ArrowDown: () => movePlane(1),
     Home: () => goTo(0),
     End: () => goTo(steps() - 1),
     " ": () => play(!state.playing),
@@ -1044,9 +1090,9 @@
     });
     $("order").addEventListener("change", (e) => {
       state.order = e.target.value;
-      state.pair = state.order === "layer" ? state.pair : orderedPairs()[0];
+      state.plane = state.order === "layer" ? state.plane : orderedPlanes()[0];
       layOut();
-      choosePair(state.pair);
+      choosePlane(state.plane);
     });
     $("theme").addEventListener("click", () => useTheme(dark() ? "light" : "dark"));
     $("first").addEventListener("click", () => goTo(direction().reverse ? steps() - 1 : 0));
@@ -1058,8 +1104,8 @@
       goTo(Number(e.target.value));
     });
     $("whole").addEventListener("change", drawPlane);
-    $("pair-before").addEventListener("click", () => movePair(-1));
-    $("pair-after").addEventListener("click", () => movePair(1));
+    $("pair-before").addEventListener("click", () => movePlane(-1));
+    $("pair-after").addEventListener("click", () => movePlane(1));
     $("alike").addEventListener("click", () => {
       state.alike = !state.alike;
       goTo(state.step);
@@ -1083,7 +1129,7 @@
       if (state.playing) play(false);
       const row = cell.row === undefined ? null : box.rows[cell.row];
       state.step = cell.step;
-      if (row && row.pair !== null) choosePair(row.pair);
+      if (row && row.planes.length) choosePlane(row.planes.includes(state.plane) ? state.plane : row.planes[0]);
       else goTo(cell.step);
     });
     $("scroller").addEventListener("scroll", () => {
@@ -1103,7 +1149,8 @@
     const first = data.directions[0];
     const units = first.units.length;
     const tokens = data.sequences.map((s) => s.tokens.length);
-    const sizes = `${units} units in ${first.pairs.length} pairs`;
+    const kind = first.size === 2 ? "pairs" : `groups of ${first.size}`;
+    const sizes = `${units} units in ${first.groups.length} ${kind}`;
     $("about").textContent = `${data.cell}, ${sizes}, ${tokens.length > 1 ? `${tokens.length} sequences` : `${tokens[0]} tokens`}`;
     $("map-note").textContent = data.shown;
     fill($("sequence"), data.sequences.map((s, k) => [String(k), `row ${s.row}: ${s.tokens.slice(0, 5).join(" ")}…`]), "0");

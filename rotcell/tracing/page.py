@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from .summary import larger_groups, turn
+from .planes import Plane, planes_of
+from .summary import turn
 
 if TYPE_CHECKING:
     from .trace import Direction, Trace
@@ -39,7 +40,8 @@ class Selection:
 
     rows: Sequence[int] | None = None  #: of the batch
     directions: Sequence[str] | None = None  #: ``l0``, ``l0_reverse``, ...
-    pairs: Sequence[int] | None = None  #: of units; left to choose, those that turn most
+    #: Groups of units that are rotated, pairs mostly; left to choose, those that turn most.
+    groups: Sequence[int] | None = None
     steps: slice | Sequence[slice] | None = None  #: for all rows, or for each that is shown
 
 
@@ -65,8 +67,6 @@ def render(
     title: str | None,
 ) -> str:
     """The whole page."""
-    if size := larger_groups(trace):
-        raise PageError(f"the page shows pairs of units, got a layer with rotation_size={size}")
     chosen = _as_selection(select)
     rows = _rows(trace, chosen, tokens, readings)
     spans = _spans(trace, rows, chosen.steps)
@@ -75,22 +75,22 @@ def render(
     read = _readings(trace, rows, readings)
     if chosen.rows is None and tokens is None and readings is None:
         rows = _rows_that_fit(rows, spans, directions)
-    pairs = {d.name: _pairs(d, chosen.pairs, rows, spans, directions) for d in directions}
+    groups = {d.name: _groups(d, chosen.groups, rows, spans, directions) for d in directions}
     content = {
         "title": title or f"Inside the {trace.cell}",
         "cell": trace.cell,
         "named": tokens is not None,
-        "shown": _what_is_shown(trace, rows, directions, pairs),
+        "shown": _what_is_shown(trace, rows, directions, groups),
         "sequences": [
             _sequence(row, words[k][spans[k]], spans[k], read[k]) for k, row in enumerate(rows)
         ],
-        "directions": [_direction(d, rows, spans[: len(rows)], pairs[d.name]) for d in directions],
+        "directions": [_direction(d, rows, spans[: len(rows)], groups[d.name]) for d in directions],
     }
     page = _fill_in(str(content["title"]), content)
     if len(page.encode()) > LARGEST_PAGE:
         raise PageError(
             f"the page would have {len(page.encode()) / 1e6:.1f} MB, more than "
-            f"{LARGEST_PAGE / 1e6:.0f}: select fewer rows, pairs or steps"
+            f"{LARGEST_PAGE / 1e6:.0f}: select fewer rows, groups or steps"
         )
     return page
 
@@ -206,7 +206,7 @@ def _directions(trace: Trace, names: Sequence[str] | None) -> list[Direction]:
 def _rows_that_fit(
     rows: list[int], spans: Sequence[slice], directions: Sequence[Direction]
 ) -> list[int]:
-    """The first rows, all pairs of which fit into a page; at least one."""
+    """The first rows, all groups of which fit into a page; at least one."""
     a_step = sum(_numbers_per_step(direction, None) for direction in directions)
     room = _room()
     for count, span in enumerate(spans[:_ROWS]):
@@ -216,41 +216,49 @@ def _rows_that_fit(
     return rows[:_ROWS]
 
 
-def _pairs(
+def _groups(
     direction: Direction,
     chosen: Sequence[int] | None,
     rows: Sequence[int],
     spans: Sequence[slice],
     directions: Sequence[Direction],
 ) -> list[int]:
-    """The pairs of a direction that are shown, in order."""
-    available = direction.hidden_size // 2
+    """The groups of a direction that are shown, in order."""
+    available = direction.groups
     if chosen is not None:
-        for pair in chosen:
-            if not 0 <= pair < available:
-                raise PageError(f"select: there is no pair {pair}, the layer has {available}")
+        for group in chosen:
+            if not 0 <= group < available:
+                kind = _kind_of_groups(direction).removesuffix("s")
+                raise PageError(f"select: there is no {kind} {group}, the layer has {available}")
         return list(chosen)
     steps = sum(span.stop - span.start for span in spans[: len(rows)])
     room = _room() / len(directions) / steps
-    a_pair = _numbers_per_step(direction, 1) - _numbers_per_step(direction, 0)
-    fitting = max(1, int((room - _numbers_per_step(direction, 0)) / a_pair))
+    a_group = _numbers_per_step(direction, 1) - _numbers_per_step(direction, 0)
+    fitting = max(1, int((room - _numbers_per_step(direction, 0)) / a_group))
     if fitting >= available:
         return list(range(available))
     if direction.rotates:
         moved = turn(direction.flat("angles").float()).mean(0)
+        moved = moved.unflatten(0, (available, -1)).mean(1)
     else:
         units = direction.flat("state")[:, : 2 * available].float()
         moved = units.unflatten(1, (available, 2)).norm(dim=-1).mean(0)
     return sorted(moved.topk(fitting).indices.tolist())
 
 
-def _numbers_per_step(direction: Direction, pairs: int | None) -> int:
-    """How many numbers a token has on the page, with so many pairs or with all."""
-    pairs = direction.hidden_size // 2 if pairs is None else pairs
+def _kind_of_groups(direction: Direction) -> str:
+    return "pairs" if direction.rotation_size == 2 else "groups"
+
+
+def _numbers_per_step(direction: Direction, groups: int | None) -> int:
+    """How many numbers a token has on the page, with so many groups or with all."""
+    groups = direction.groups if groups is None else groups
+    units = direction.rotation_size * groups
     by_unit = [name for name in direction.names if name not in ("angles", "output")]
     outputs = direction.flat("output").shape[-1]
-    shown_outputs = 2 * pairs if outputs == direction.hidden_size else outputs
-    return 2 * pairs * len(by_unit) + shown_outputs + (pairs if direction.rotates else 0)
+    shown_outputs = units if outputs == direction.hidden_size else outputs
+    angles = len(planes_of(direction.rotation_size, groups)) if direction.rotates else 0
+    return units * len(by_unit) + shown_outputs + angles
 
 
 def _room() -> float:
@@ -259,7 +267,10 @@ def _room() -> float:
 
 
 def _what_is_shown(
-    trace: Trace, rows: Sequence[int], directions: Sequence[Direction], pairs: dict[str, list[int]]
+    trace: Trace,
+    rows: Sequence[int],
+    directions: Sequence[Direction],
+    groups: dict[str, list[int]],
 ) -> str:
     """What was left out, for the reader; empty if nothing was."""
     notes = []
@@ -268,9 +279,9 @@ def _what_is_shown(
     if len(directions) < len(trace):
         notes.append(f"{len(directions)} of {len(trace)} layers and directions")
     for direction in directions:
-        shown, there = len(pairs[direction.name]), direction.hidden_size // 2
+        shown, there = len(groups[direction.name]), direction.groups
         if shown < there:
-            notes.append(f"{shown} of {there} pairs of {direction.name}")
+            notes.append(f"{shown} of {there} {_kind_of_groups(direction)} of {direction.name}")
     return f"Shown: {'; '.join(notes)}." if notes else ""
 
 
@@ -350,15 +361,13 @@ def _sequence(
 
 
 def _direction(
-    direction: Direction, rows: Sequence[int], spans: Sequence[slice], pairs: Sequence[int]
+    direction: Direction, rows: Sequence[int], spans: Sequence[slice], groups: Sequence[int]
 ) -> dict[str, Any]:
-    hidden = direction.hidden_size
-    units = [unit for pair in pairs for unit in (2 * pair, 2 * pair + 1)]
-    if hidden % 2 and len(pairs) == hidden // 2:
-        units.append(hidden - 1)  # the one without a partner
+    units = _units(direction, groups)
     outputs = direction.flat("output").shape[-1]
-    shown_outputs = units if outputs == hidden else list(range(outputs))
-    columns = {"angles": list(pairs), "output": shown_outputs}
+    shown_outputs = units if outputs == direction.hidden_size else list(range(outputs))
+    planes = _planes(direction, groups)
+    columns = {"angles": list(planes), "output": shown_outputs}
 
     def of_row(row: int, span: slice) -> dict[str, str]:
         arrays = {}
@@ -375,11 +384,35 @@ def _direction(
         "reverse": direction.reverse,
         "names": list(direction.names),
         "carries": "output" if direction.state_is_output else "after_rotation",
-        "pairs": list(pairs),
+        "size": direction.rotation_size,
+        "groups": list(groups),
+        "planes": [
+            {
+                "group": plane.group,
+                "layer": plane.layer,
+                "columns": [units.index(unit) for unit in plane.units],  # in arrays of units
+            }
+            for plane in planes.values()
+        ],
         "units": units,
         "outputs": shown_outputs,
         "rows": [of_row(row, span) for row, span in zip(rows, spans, strict=True)],
     }
+
+
+def _units(direction: Direction, groups: Sequence[int]) -> list[int]:
+    """The units that are shown: with all groups, those that are in none as well."""
+    size = direction.rotation_size
+    units = [group * size + k for group in groups for k in range(size)]
+    if len(groups) == direction.groups:
+        units += range(direction.groups * size, direction.hidden_size)
+    return units
+
+
+def _planes(direction: Direction, groups: Sequence[int]) -> dict[int, Plane]:
+    """The planes of these groups, in their order, by the column of the angle."""
+    every = list(enumerate(planes_of(direction.rotation_size, direction.groups)))
+    return {k: plane for group in groups for k, plane in every if plane.group == group}
 
 
 def _fill_in(title: str, content: dict[str, Any]) -> str:

@@ -1,13 +1,15 @@
-"""Every pair of a trace in a few numbers."""
+"""Every plane of a trace, a pair of units mostly, in a few numbers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 from torch import Tensor
+
+from .planes import Plane, planes_of
 
 if TYPE_CHECKING:
     from .trace import Direction
@@ -16,36 +18,48 @@ if TYPE_CHECKING:
 SATURATED: Final = 0.1
 
 
-class PairSummary(NamedTuple):
-    """One pair of units, over all steps and rows. Angles are NaN if the cell does not rotate."""
+class PlaneSummary(NamedTuple):
+    """One plane over all steps and rows. Angles are NaN if the cell does not rotate."""
 
     direction: str
-    pair: int  #: units 2 pair and 2 pair + 1
+    plane: Plane  #: a pair of units; with a larger `rotation_size`, one of a group's planes
     mean_angle: float  #: radians, between 0 and 2 pi; the mean of directions, not of numbers
     spread: float  #: circular standard deviation, radians
     turn: float  #: mean of the angle to the nearest whole turn, radians, 0 to pi
     saturated: float  #: share of steps within 0.1 rad of 0 or 2 pi
-    norm_kept: float  #: of the state's norm, the share that the forget (GRU: reset) gate leaves
+    #: Of the norm of the state's two units, the share that the forget (GRU: reset) gate leaves.
+    norm_kept: float
 
 
-class Summary(tuple[PairSummary, ...]):
-    """One `PairSummary` per pair; prints as a table."""
+class Summary(tuple[PlaneSummary, ...]):
+    """One `PlaneSummary` per plane; prints as a table."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
-        head = f"{'pair':>16}{'mean angle':>12}{'spread':>9}{'turn':>9}{'saturated':>11}{'kept':>9}"
-        lines = [head]
-        for pair in self:
+        # In a pair, one angle turns both units.
+        in_pairs = all(row.plane.layer == 0 for row in self)
+        names = ["pair" if in_pairs else "plane", *(_name(row, in_pairs) for row in self)]
+        width = max(16, *map(len, names))
+        heads = f"{'mean angle':>12}{'spread':>9}{'turn':>9}{'saturated':>11}{'kept':>9}"
+        lines = [f"{names[0]:>{width}}{heads}"]
+        for name, row in zip(names[1:], self, strict=True):
             lines.append(
-                f"{f'{pair.direction} {pair.pair}':>16}{_text(pair.mean_angle, '.3f'):>12}"
-                f"{_text(pair.spread, '.3f'):>9}{_text(pair.turn, '.3f'):>9}"
-                f"{_text(pair.saturated, '.1%'):>11}{_text(pair.norm_kept, '.1%'):>9}"
+                f"{name:>{width}}{_text(row.mean_angle, '.3f'):>12}"
+                f"{_text(row.spread, '.3f'):>9}{_text(row.turn, '.3f'):>9}"
+                f"{_text(row.saturated, '.1%'):>11}{_text(row.norm_kept, '.1%'):>9}"
             )
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def _name(row: PlaneSummary, in_pairs: bool) -> str:
+    group, layer, units = row.plane
+    if in_pairs:
+        return f"{row.direction} {group}"
+    return f"{row.direction} group {group}, layer {layer} {units}"
 
 
 def _text(number: float, form: str) -> str:
@@ -54,13 +68,8 @@ def _text(number: float, form: str) -> str:
 
 
 def summarize(directions: Iterable[Direction]) -> Summary:
-    """The summary of all pairs of all directions."""
-    return Summary(pair for direction in directions for pair in _pairs(direction))
-
-
-def larger_groups(directions: Iterable[Direction]) -> int:
-    """The size of rotated groups, if they are no pairs; otherwise 0."""
-    return next((d.rotation_size for d in directions if d.rotation_size != 2), 0)
+    """The summary of all planes of all directions."""
+    return Summary(row for direction in directions for row in _rows(direction))
 
 
 def turn(angles: Tensor) -> Tensor:
@@ -68,11 +77,11 @@ def turn(angles: Tensor) -> Tensor:
     return math.pi - (angles % (2 * math.pi) - math.pi).abs()
 
 
-def _pairs(direction: Direction) -> Iterable[PairSummary]:
-    pairs = direction.hidden_size // 2
-    kept = _pair_norms(direction.flat("kept"), pairs).sum(0)
-    whole = _pair_norms(direction.flat("previous_state"), pairs).sum(0)
-    norm_kept = kept / whole  # NaN for a pair whose state is 0 throughout
+def _rows(direction: Direction) -> Iterable[PlaneSummary]:
+    planes = planes_of(direction.rotation_size, direction.groups)
+    kept = _norms(direction.flat("kept"), planes).sum(0)
+    whole = _norms(direction.flat("previous_state"), planes).sum(0)
+    norm_kept = kept / whole  # NaN for units whose state is 0 throughout
     if direction.rotates:
         angles = direction.flat("angles").double()
         towards = torch.polar(torch.ones_like(angles), angles).mean(0)
@@ -84,14 +93,13 @@ def _pairs(direction: Direction) -> Iterable[PairSummary]:
             (turn(angles) < SATURATED).double().mean(0),
         ]
     else:
-        columns = [torch.full((pairs,), math.nan)] * 4
+        columns = [torch.full((len(planes),), math.nan)] * 4
     rows = zip(*(column.tolist() for column in (*columns, norm_kept)), strict=True)
-    for pair, numbers in enumerate(rows):
-        yield PairSummary(direction.name, pair, *numbers)
+    for plane, numbers in zip(planes, rows, strict=True):
+        yield PlaneSummary(direction.name, plane, *numbers)
 
 
-def _pair_norms(state: Tensor, pairs: int) -> Tensor:
-    """``[N, pairs]``."""
-    paired = state[:, : 2 * pairs].double()
-    norms: Tensor = torch.linalg.vector_norm(paired.reshape(-1, pairs, 2), dim=-1)
-    return norms
+def _norms(state: Tensor, planes: Sequence[Plane]) -> Tensor:
+    """``[N, planes]``, the norm of the two units of each plane."""
+    first, second = (state[:, [plane.units[k] for plane in planes]].double() for k in (0, 1))
+    return torch.hypot(first, second)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,8 @@ from . import page
 from .capture import Captured, capture
 from .layout import Layout
 from .page import Reading, Selection
-from .summary import Summary, larger_groups, summarize
+from .planes import Plane, planes_of
+from .summary import Summary, summarize
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,9 +39,9 @@ def trace(
     are about those of a forward pass in training. Nothing of it is differentiable.
 
     Args:
-        layer: a RotLSTM or RotGRU; or an LSTM, a ClassicGRU or an nn.LSTM, which have no angles.
-            Any number of layers, directions, projections. Dropout, between layers and recurrent,
-            and zoneout depend on the mode of the layer (training or eval).
+        layer: a RotLSTM, RotGRU or LinearRotLSTM; or an LSTM, GRU, ClassicGRU or nn.LSTM, which
+            have no angles. Any number of layers, directions, projections. Dropout, between layers
+            and recurrent, and zoneout depend on the mode of the layer (training or eval).
         x: what the layer takes: padded, packed or unbatched.
         state: the initial state, as the layer takes it; zeros if None.
         resets: where episodes begin inside the sequences, as the layer takes it.
@@ -67,14 +68,6 @@ def trace(
     names = _direction_names(run.directions)
     directions = [Direction(n, c) for n, c in zip(names, run.directions, strict=True)]
     return Trace(run.cell, run.layout, run.output, run.state, directions)
-
-
-class Plane(NamedTuple):
-    """The plane that one angle turns."""
-
-    group: int
-    layer: int  #: of the layers of a group, which turn one after the other
-    units: tuple[int, int]
 
 
 class Direction:
@@ -114,14 +107,13 @@ class Direction:
 
     @property
     def planes(self) -> list[Plane]:
-        """What each angle turns, in the order of `angles`."""
-        size = self.rotation_size
-        return [
-            Plane(group, layer, (group * size + first, group * size + first + 1))
-            for group in range(self.hidden_size // size if self.rotates else 0)
-            for layer in range(size)
-            for first in range(layer % 2, size - 1, 2)
-        ]
+        """What each angle turns, in the order of `angles`: by group, then layer, then units."""
+        return planes_of(self.rotation_size, self.groups) if self.rotates else []
+
+    @property
+    def groups(self) -> int:
+        """How many groups of `rotation_size` units there are; units left over are in none."""
+        return self.hidden_size // self.rotation_size
 
     @property
     def state_is_output(self) -> bool:
@@ -137,8 +129,8 @@ class Direction:
     def angles(self) -> Tensor | PackedSequence | None:
         """One angle per plane, in radians between 0 and 2 pi; None if the cell does not rotate.
 
-        There are ``H // 2``, one per pair of units, or, with another `rotation_size`, those of
-        `planes`.
+        There are ``H // 2``, one per pair of units. With another `rotation_size` k there are
+        ``(H // k) k (k - 1) / 2``; `planes` lists group, layer and units of each.
         """
         return self["angles"] if self.rotates else None
 
@@ -239,13 +231,7 @@ class Trace(Sequence[Direction]):
         return f"Trace of {self.cell}: {sizes}, {', '.join(d.name for d in self)}"
 
     def summary(self) -> Summary:
-        """Every pair in numbers: mean angle, spread, saturated steps, norm kept.
-
-        Raises:
-            ValueError: if units are rotated in groups larger than pairs.
-        """
-        if size := larger_groups(self):
-            raise ValueError(f"summary describes pairs of units, got rotation_size={size}")
+        """Every pair (or plane of a larger group) in numbers: mean angle, spread, norm kept."""
         return summarize(self)
 
     def to_numpy(self) -> dict[str, Array]:
@@ -275,7 +261,7 @@ class Trace(Sequence[Direction]):
             tokens: the words of the one row that is shown, or a list of words for each row that is
                 shown. Numbers if None.
             select: a row of the batch, several, or a `Selection`, which can also choose layers,
-                pairs and steps. None: from the first row on what fits.
+                groups of units and steps. None: from the first row on what fits.
             readings: what a question answering model made of each row that is shown.
             title: the heading of the page.
 
@@ -302,13 +288,8 @@ class Trace(Sequence[Direction]):
         """The page that `save` writes, as a string; arguments as there."""
         return page.render(self, tokens, select, readings, title)
 
-    def _repr_html_(self) -> str | None:
-        # Without a page, a notebook shows the repr.
-        return (
-            None
-            if larger_groups(self)
-            else page.in_frame(page.render(self, None, None, None, None))
-        )
+    def _repr_html_(self) -> str:
+        return page.in_frame(page.render(self, None, None, None, None))
 
 
 def save_side_by_side(
