@@ -24,9 +24,9 @@ using namespace rotcell::tests;
 
 int failures = 0;
 
-bool units_can_be_shared(const Shape& shape) {
+bool units_can_be_shared(CellIndex cell, const Shape& shape) {
   return shape.matmuls != MatmulMode::kByStep && shape.outputs == 0 &&
-         shape.hidden > kernels<float>().cells[0].unit_tile;
+         shape.hidden > kernels<float>().cells[cell].unit_tile;
 }
 
 const char* name(MatmulMode matmuls) {
@@ -45,7 +45,7 @@ constexpr size_t kWeightGradient = 12;
 
 void run_on_several_threads(CellIndex cell, const Shape& shape) {
   run_cell<float>(cell, shape, Threads{3, 1});
-  if (units_can_be_shared(shape)) run_cell<float>(cell, shape, Threads{2, 3});
+  if (units_can_be_shared(cell, shape)) run_cell<float>(cell, shape, Threads{2, 3});
 }
 
 double check(CellIndex cell, const Shape& shape) {
@@ -59,7 +59,7 @@ double check(CellIndex cell, const Shape& shape) {
     several[kWeightGradient].clear();
   }
   threads = std::max(threads, difference(several, one_thread));
-  if (units_can_be_shared(shape)) {
+  if (units_can_be_shared(cell, shape)) {
     threads =
         std::max(threads, difference(run_cell<float>(cell, shape, Threads{2, 3}), one_thread));
   }

@@ -90,19 +90,17 @@ std::vector<T> packed(const Packing<T>& packing, const std::vector<T>& weights, 
 // How many threads work: on ranges of rows, and together on ranges of the units of these.
 struct Threads {
   int64_t rows, units;
-
-  template <class T>
-  std::vector<UnitRange> unit_ranges(int64_t hidden) const {
-    const int64_t tile = kernels<T>().cells[0].unit_tile, tiles = (hidden + tile - 1) / tile;
-    const int64_t count = std::min(units, tiles);
-    std::vector<UnitRange> ranges;
-    for (int64_t i = 0; i < count; ++i) {
-      ranges.push_back(
-          {tiles * i / count * tile, std::min(hidden, tiles * (i + 1) / count * tile)});
-    }
-    return ranges;
-  }
 };
+
+// Ranges of the units for so many threads, or for fewer if there are not enough tiles.
+inline std::vector<UnitRange> unit_ranges(int64_t hidden, int64_t threads, int64_t tile) {
+  const int64_t tiles = (hidden + tile - 1) / tile, count = std::min(threads, tiles);
+  std::vector<UnitRange> ranges;
+  for (int64_t i = 0; i < count; ++i) {
+    ranges.push_back({tiles * i / count * tile, std::min(hidden, tiles * (i + 1) / count * tile)});
+  }
+  return ranges;
+}
 
 template <class T>
 std::vector<T> packed(const RecurrentPacking<T>& packing, const RecurrentWeights<T>& weights,
@@ -175,9 +173,9 @@ class CpuCell {
         O(cell_.stages > 1 ? H : 0),
         sequence_(shape),
         N(sequence_.tokens),
+        sizes_(layer_sizes(cell_, N, I, B, H, P)),
         // With a projection, or to make the gradient of x, a thread has all units.
-        units_(Threads{threads.rows, projected_ || by_step_ ? 1 : threads.units}
-                   .template unit_ranges<T>(H)) {}
+        units_(unit_ranges(H, projected_ || by_step_ ? 1 : threads.units, kernels_.unit_tile)) {}
 
   Results<T> run() {
     run_forward();
@@ -289,7 +287,7 @@ class CpuCell {
 
   void run_backward() {
     const auto projection = packed(cpu::kernels<T>().backward_weights, w_hr_, P, H);
-    const auto w_ih = packed(cpu::kernels<T>().backward_weights, w_ih_, G, I);
+    const auto w_ih = packed(cpu::kernels<T>().backward_weights, w_ih_, sizes_.input_rows, I);
     const auto weights = pack_backward();
     std::vector<T> grad_projected(projected_ ? N * P : 0), grad_operand(B * O);
     Backward<T> backward{
@@ -381,15 +379,17 @@ class CpuCell {
   const int64_t H, P, B, G, I, C, O;  // as in cells/sizes.h; C, O: H, or 0 without c, second matmul
   const Sequence sequence_;
   const int64_t N;
+  const LayerSizes sizes_;
   const std::vector<UnitRange> units_;
 
-  const std::vector<T> w_hh_ = random_values<T>(G * P, 1, weight_scale(H));
+  const std::vector<T> w_hh_ = random_values<T>(sizes_.recurrent_weights(), 1, weight_scale(H));
   const std::vector<T> w_hr_ = random_values<T>(P * H, 2, weight_scale(H));
   const std::vector<T> from_input_ = random_values<T>(N * G, 3);
   const std::vector<T> h0_ = random_values<T>(B * P, 4), c0_ = random_values<T>(B * C, 5);
   const std::vector<T> grad_out_ = random_values<T>(N * P, 6);
   std::vector<T> grad_h_ = random_values<T>(B * P, 7), grad_c_ = random_values<T>(B * C, 8);
-  const std::vector<T> x_ = random_values<T>(N * I, 9), w_ih_ = random_values<T>(G * I, 10);
+  const std::vector<T> x_ = random_values<T>(N * I, 9);
+  const std::vector<T> w_ih_ = random_values<T>(sizes_.input_weights(), 10);
   const int64_t bias_rows_ = shape_.bias_of == BiasOf::kRow ? B : 1;
   const std::vector<T> bias_ = random_values<T>(bias_rows_ * G, 11);
   const std::vector<T> forward_weights_ = pack_forward();
