@@ -647,7 +647,7 @@ struct BatchSequence {
       const RowStep s(call.steps, rows, position);
       const int64_t alive = s.end - s.begin, token = s.step.token + s.begin;
       if (alive <= 0) continue;
-      // All gradients of a row that is not alive are 0, because its activations are.
+      // Activations of 0 in rows that are not alive keep their gradients finite.
       if (alive < alive_before) b.gates.clear();
       alive_before = alive;
       load_lanes(p.gates + token * G, G, G, lanes(s), b.gates.row(0));
@@ -717,7 +717,7 @@ struct BatchSequence {
           keep_other_lanes(b.grad_c.row(0), b.grad_c_before.row(0), units, alive);
         }
       }
-      if (call.bias_of == BiasOf::kRow) add_block(grads, G, b.grad_bias.row(0));
+      if (call.bias_of == BiasOf::kRow) add_lanes(grads, G, alive, b.grad_bias.row(0));
       if (makes_weight_gradient) {
         add_factors(p, b, s, factors);
         if (++factors.blocks == kGradientSteps) add_weight_gradient(p, b, factors, slot);
@@ -853,7 +853,7 @@ struct BatchSequence {
       const int64_t row = s.begin + lane;
       for (int matmul = 0; matmul < Cell::kStages; ++matmul) {
         T* target = factors.row(matmul, lane);
-        if (lane >= alive) {  // their gradients are 0; so that 0 times it is
+        if (lane >= alive) {  // adds nothing
           std::memset(static_cast<void*>(target), 0, factors.width * sizeof(T));
           continue;
         }

@@ -202,11 +202,16 @@ void keep_other_lanes(T* block, const T* before, int64_t count, int64_t alive) {
   }
 }
 
-// sums += block, both [count, kBlockRows].
+// sums += block, both [count, kBlockRows], in the first `alive` lanes.
 template <class T>
-void add_block(const T* block, int64_t count, T* sums) {
-  for (int64_t i = 0; i < count * kBlockRows<T>; i += kLanes<T>) {
-    store(sums + i, load(sums + i) + load(block + i));
+void add_lanes(const T* block, int64_t count, int64_t alive, T* sums) {
+  constexpr int L = kLanes<T>;
+  for (int vector = 0; vector < kBlockVectors; ++vector) {
+    const Bits<T> is_alive = first_lanes<T>(alive - vector * L);
+    for (int64_t k = 0; k < count; ++k) {
+      const int64_t at = k * kBlockRows<T> + vector * L;
+      store(sums + at, load(sums + at) + (is_alive ? load(block + at) : Vec<T>{}));
+    }
   }
 }
 
