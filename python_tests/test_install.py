@@ -187,6 +187,17 @@ print(loaded & {"_dynamo", "_inductor"})
     assert answer.stdout == "set()\n", answer.stderr
 
 
+def test_tracing_is_imported_at_first_use(tmp_path):
+    code = """
+import sys, rotcell
+print("rotcell.tracing" in sys.modules, rotcell.trace is rotcell.tracing.trace, "trace" in dir())
+from rotcell import *
+print("trace" in dir())
+"""
+    answer = run_python(code, tmp_path)
+    assert answer.stdout == "False True False\nTrue\n", answer.stderr
+
+
 @pytest.fixture
 def copied_package(tmp_path):
     """A copy of the package, found first by a Python that is started in its folder."""

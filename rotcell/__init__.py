@@ -8,6 +8,9 @@
 torch.Size([3, 7, 20])
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from ._torch_check import check_torch
@@ -42,7 +45,9 @@ from .layers import (
 from .layers.quantized import QUANTIZED as _QUANTIZED
 from .layers.quantized import quantize_dynamic, register_with_torch_ao
 from .ops import use_reference
-from .tracing import trace
+
+if TYPE_CHECKING:
+    from .tracing.trace import trace
 
 __all__ = [
     "EURNN",
@@ -71,6 +76,15 @@ __all__ = [
     "trace",
     "use_reference",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported at first use: training does not look inside layers.
+    if name in ("trace", "tracing"):
+        tracing = import_module(".tracing", __name__)
+        return tracing if name == "tracing" else tracing.trace
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 # torch.load(weights_only=True) then reads whole models that contain them.
 torch.serialization.add_safe_globals(

@@ -13,7 +13,7 @@ from rotcell.reference import StateHooks
 
 from .by_reference import gradients_by_reference
 from .cell_ops import CellOps, Overload, slice_of
-from .private_torch import below_autograd
+from .private_torch import below_autograd, register_derivative
 
 __all__ = ["DERIVATIVES", "BackwardCall", "differentiable_sequence", "register", "steps_first"]
 
@@ -146,7 +146,7 @@ class Derivative:
             of_results, tensors, batch_sizes, ctx.options, out, saved, needed, hooks, grad_cells
         )
 
-    # For torch.library.register_autograd
+    # For register_derivative
 
     def setup_context(self, ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
         """Keep what `backward` needs."""
@@ -223,10 +223,8 @@ def register(ops: CellOps) -> None:
 
     plain, extended = (Derivative(ops, overload) for overload in (ops.plain, ops.extended))
     for derivative, overload in ((plain, ops.plain), (extended, ops.extended)):
-        torch.library.register_autograd(
-            overload.forward.call, derivative.backward, setup_context=derivative.setup_context
-        )
-        torch.library.register_autograd(overload.backward.call, refuse)
+        register_derivative(overload.forward.call, derivative.backward, derivative.setup_context)
+        register_derivative(overload.backward.call, refuse)
     for op in ops.row_bias or ():
-        torch.library.register_autograd(op.call, refuse_row_bias)
+        register_derivative(op.call, refuse_row_bias)
     DERIVATIVES[ops.cell.name] = plain, extended

@@ -17,7 +17,7 @@ from .availability import needs_reference, warn_of_missing_ops
 from .by_reference import as_tokens, laid_out_as, sequence_by_reference
 from .cell_ops import ACTIVATION_NUMBERS, CellArguments, Op
 from .fake import check_devices
-from .private_torch import below_autograd, is_tracing
+from .private_torch import below_autograd, is_tracing, register_derivative
 
 __all__ = ["quantized_sequence"]
 
@@ -60,7 +60,7 @@ INT8_OPS = (
 
 for _op in INT8_OPS.values():
     torch.library.register_fake(_op.op.call, _op.fake)
-    torch.library.register_autograd(_op.op.call, _refuse_backward)
+    register_derivative(_op.op.call, _refuse_backward)
 
 
 def quantized_sequence(
