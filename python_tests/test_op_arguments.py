@@ -191,31 +191,51 @@ def test_torch_compile_refuses_a_parameter_left_on_meta() -> None:
         torch.compile(layer, backend="eager")(torch.randn(T, B, I))
 
 
+#: Arguments of a call with 3 features and 5 units that are huge but take no memory, and what is
+#: refused. All other shapes fit them.
 HUGE = {
-    "rows of no features": {"x": torch.empty(2**40, 0), "w_ih": torch.empty(4, 0)},
-    "rows of no units": {
-        "x": torch.empty(1, I).expand(2**40, I),
-        **{name: torch.empty(2, 0) for name in ("h0", "c0")},
-        "w_ih": torch.empty(0, I),
-        "w_hh": torch.empty(0, 0),
-    },
-    "rows of the state without units": {
-        "x": torch.empty(0, I),
-        **{name: torch.empty(2**40, 0) for name in ("h0", "c0")},
-        "w_ih": torch.empty(0, I),
-        "w_hh": torch.empty(0, 0),
-    },
-    "units": {name: torch.empty(0, 2**62) for name in ("h0", "c0")},
-    "features": {"x": torch.empty(0, 2**62), "w_ih": torch.empty(4, 0)},
-    "steps": {"batch_sizes": torch.tensor([1]).expand(2**31)},
+    "rows of no features": (
+        {"x": torch.empty(2**40, 0), "w_ih": torch.empty(22, 0)},
+        "x with at most 2147483647 rows",
+    ),
+    "rows of no units": (
+        {
+            "x": torch.empty(1, I).expand(2**40, I),
+            **{name: torch.empty(2, 0) for name in ("h0", "c0")},
+            "w_ih": torch.empty(0, I),
+            "w_hh": torch.empty(0, 0),
+        },
+        "x with at most 2147483647 rows",
+    ),
+    "rows of the state without units": (
+        {
+            "x": torch.empty(0, I),
+            **{name: torch.empty(2**40, 0) for name in ("h0", "c0")},
+            "w_ih": torch.empty(0, I),
+            "w_hh": torch.empty(0, 0),
+        },
+        "h0 with at most 2147483647 rows",
+    ),
+    "units": (
+        {name: torch.empty(0, 2**62) for name in ("h0", "c0")},
+        "h0 with at most 2147483647 features",
+    ),
+    "features": (
+        {"x": torch.empty(0, 2**62), "w_ih": torch.empty(22, 0)},
+        "x with at most 2147483647 features",
+    ),
+    "steps": ({"batch_sizes": torch.tensor([1]).expand(2**31)}, "batch_sizes with at most 5 "),
 }
 
 
 @pytest.mark.parametrize("name", HUGE)
 def test_sizes_without_memory_behind_them_are_refused_at_once(name: str) -> None:
-    arguments = arguments_of("rot_lstm", "default") | {"batch_sizes": None, "w_hr": None}
-    with pytest.raises(RuntimeError, match=r"rotcell: expected .* got"):
-        torch.ops.rotcell.rot_lstm(**(arguments | HUGE[name]))
+    huge, refused = HUGE[name]
+    arguments = arguments_of("rot_lstm", "default")
+    arguments |= dict.fromkeys(["batch_sizes", "w_hr", "b_ih", "b_hh"])
+    arguments |= {"h0": torch.empty(B, H), "w_hh": torch.empty(22, H)}
+    with pytest.raises(RuntimeError, match=f"rotcell: expected {refused}.* got"):
+        torch.ops.rotcell.rot_lstm(**(arguments | huge))
 
 
 def odd(tensor: Tensor, draw: random.Random) -> Tensor:
