@@ -14,6 +14,8 @@ from ratios import ratio
 from timing import CONFIDENCE
 from work import CELLS, PASSES, Work
 
+from rotcell.lab.report.pictures import png
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -51,7 +53,7 @@ def draw_comparison(found: Mapping[str, Any], path: Path) -> list[Path]:
         figure, panels = pyplot.subplots(
             1,
             len(cells),
-            figsize=(3.2 + 2.6 * len(cells), max(height, 3.0)),
+            figsize=(2.9 + 1.9 * len(cells), max(height, 3.0)),  # readable at the width of a page
             sharey=True,
             layout="constrained",
             squeeze=False,
@@ -67,7 +69,8 @@ def draw_comparison(found: Mapping[str, Any], path: Path) -> list[Path]:
         figure.supxlabel(
             f"time divided by torch's (bars: {100 * CONFIDENCE:.0f} % confidence); "
             "left of 1 is faster\n"
-            f"{machine.summary(found['machine'])}, {found['settings']['dtype']}",
+            f"{machine.summary(found['machine'])}, {found['settings']['dtype']}, "
+            f"{found['started'][:10]}",
             fontsize=9,
             color="#444444",
         )
@@ -76,7 +79,7 @@ def draw_comparison(found: Mapping[str, Any], path: Path) -> list[Path]:
 
 def _title(cell: str) -> str:
     plain, torchs = not CELLS[cell].rotates, CELLS[cell].torch
-    return f"{'rotcell.' if plain else ''}{cell} / nn.{torchs}"
+    return f"{'rotcell.' if plain else ''}{cell}\n/ nn.{torchs}"
 
 
 def _same_torch(cell: str, other: str) -> bool:
@@ -211,7 +214,7 @@ def _save(figure: Figure, path: Path) -> list[Path]:
     from matplotlib import pyplot
 
     files = [path.with_suffix(".png"), path.with_suffix(".svg")]
-    figure.savefig(files[0], dpi=200, metadata={"Software": None})
+    files[0].write_bytes(png(figure))
     figure.savefig(files[1], metadata={"Date": None})
     pyplot.close(figure)
     return files

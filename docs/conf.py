@@ -51,6 +51,7 @@ FILES = {
     "results/paper-notes": "results/babi/notes.md",
     "results/study": "results/PROTOCOL.md",
     "results/study-results": "results/README.md",
+    "results/study-layers": "results/layers.md",
     "internals/contributing": "CONTRIBUTING.md",
     "internals/verify": "verify/README.md",
     "internals/emulator": "verify/emulator/README.md",
