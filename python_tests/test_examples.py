@@ -16,7 +16,7 @@ PRINTS = {
     "language_model.py": "bits per character on held-out text",
     "probe.py": "cell state",
     "recurrent_ppo.py": "mean return",
-    "streaming.py": "µs per step",
+    "streaming.py": "int8: ",
     "text_classification.py": "rotcell.RotLSTM",
 }
 
