@@ -35,12 +35,13 @@ BY_TORCH = "torch"
 COLUMNS = ("output", "last states", "x", "first states", "w_ih", "w_hh", "biases")
 INTRODUCTION = f"""# How far the CUDA kernels are from float64
 
-Root mean square of the error, relative to that of the true values: the reference in float64, given
-the same numbers, already rounded to the type. Made by `python bench/cuda_errors.py --update`, in
-the [emulator](../../verify/emulator/README.md): a GPU's own `exp`, `tanh`, division and tensor
-cores come on top. B {BATCH}, {INPUTS} inputs, H {HIDDEN}, random weights, random gradients of
-outputs and last states. On the cooperative path and in clusters, which are for them alone, half
-types use tensor cores. *torch* is the reference in the type itself, every operation rounded to it.
+Root mean square of the error, relative to that of the true values. The true values are the
+reference in float64 on the same numbers, already rounded to the dtype. Made by
+`python bench/cuda_errors.py --update` in the [emulator](../../verify/emulator/README.md): the
+errors of a GPU's own `exp`, `tanh`, division and tensor cores come on top. B {BATCH}, {INPUTS}
+inputs, H {HIDDEN}, random weights, random gradients of outputs and last states. fp16 and bf16 use
+tensor cores on the cooperative path and in clusters; only they take clusters. *torch* is the
+reference in the dtype itself, with every operation rounded to it.
 """
 
 
@@ -138,7 +139,7 @@ def measured(
 
 def table(emulator: Any, situation: Situation, progress: Callable[[str], None]) -> str:
     gradients = [f"gradient of {name}" for name in COLUMNS[2:]]
-    heading = ["layer", "type", "path", *COLUMNS[:2], *gradients]
+    heading = ["layer", "dtype", "path", *COLUMNS[:2], *gradients]
     lines = [heading, ["---"] * 3 + ["---:"] * len(COLUMNS)]
     for kind, dtype, path, found in measured(emulator, situation, progress):
         name = str(dtype).removeprefix("torch.")
