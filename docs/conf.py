@@ -38,7 +38,7 @@ intersphinx_mapping = {
 }
 html_theme = "furo"
 html_static_path = ["_static"]
-html_css_files = ["tables.css"]  # wide tables fit
+html_css_files = ["pages.css"]  # widths of tables and code
 html_title = f"rotcell {release}"
 html_show_sphinx = False
 
