@@ -312,6 +312,21 @@ def test_a_weight_on_another_device_is_reported_by_its_name(kind: Kind, name: st
             module(x)
 
 
+def test_states_context_and_resets_on_another_device_are_reported(kind: Kind) -> None:
+    for make, x, shape in ((kind.layer, X, (1, 2, 4)), (kind.cell, ROWS, (2, 4))):
+        for k in range(kind.num_states):
+            states = [torch.zeros(shape) for _ in range(kind.num_states)]
+            states[k] = states[k].to("meta")
+            name = "hx" if kind.num_states == 1 else rf"hx\[{k}\].*"
+            with pytest.raises(RuntimeError, match=f"{name} is on meta") as caught:
+                make(3, 4)(x, kind.as_hx(states))
+            assert "input is on cpu" in str(caught.value)
+    with pytest.raises(RuntimeError, match="context is on meta but the input is on cpu"):
+        kind.layer(3, 4)(X[..., 1:], context=X[0, :, :1].to("meta"))
+    with pytest.raises(RuntimeError, match="resets are on meta but the input is on cpu"):
+        kind.layer(3, 4)(X, resets=torch.zeros(X.shape[:2], dtype=torch.bool, device="meta"))
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -333,6 +333,8 @@ def test_layers_and_single_steps_start_alike(case: Case) -> None:
     cell = case.cell(3, 6, **case.options)
     for (name, found), expected in zip(cell.named_parameters(), layer.parameters(), strict=True):
         assert torch.equal(found, expected), name
+    if case.layer in (rotcell.GORU, rotcell.EURNN):
+        assert cell.angles.shape == (case.options.get("capacity", 2), 3)
 
 
 # Derivatives

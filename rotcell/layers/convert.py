@@ -51,22 +51,7 @@ def from_lstm(
     rotation_size: int,
 ) -> AnyRotLSTM:
     """Do the work of `RotLSTM.from_lstm`."""
-    options: dict[str, Any]
-    weights: dict[str, Tensor]
-    if isinstance(lstm, nn.LSTM) or (isinstance(lstm, Layer) and lstm._cell is CELLS["lstm"]):
-        options = {name: getattr(lstm, name) for name in _LSTM_OPTIONS}
-        if isinstance(lstm, Layer):
-            options |= {name: getattr(lstm, name) for name in _OWN_OPTIONS}
-        names = [p.name + s for s in direction_suffixes(lstm) for p in present(RECURRENT, lstm)]
-        weights = {name: getattr(lstm, name) for name in names}
-    elif isinstance(lstm, Mapping):
-        options = _options_from_state_dict(lstm)
-        weights = dict(lstm)
-    else:
-        raise TypeError(
-            "lstm must be an nn.LSTM, a rotcell.LSTM without layer norm or a state_dict, got "
-            f"{type(lstm).__name__}"
-        )
+    options, weights = _options_and_weights(lstm)
     if not options["bias"]:
         raise ValueError(
             "an LSTM without biases cannot be converted: "
@@ -88,17 +73,40 @@ def from_lstm(
         )
     # Additional tensors of a subclass keep the values that its constructor gave them.
     layer = layer.to(first.device)
-    with torch.no_grad():
-        for name, weight in weights.items():
-            parameter = getattr(layer, name)
-            parameter[: weight.shape[0]] = weight
-            angles = parameter[weight.shape[0] :]
-            angles[:] = angle_biases(rotation_bias, angles) if name.startswith("bias_ih") else 0.0
+    _set_weights(layer, weights, rotation_bias)
     if isinstance(lstm, nn.Module):
         for name, weight in weights.items():
             getattr(layer, name).requires_grad_(weight.requires_grad)
         layer.train(lstm.training)
     return layer
+
+
+def _options_and_weights(
+    lstm: nn.LSTM | LSTM | Mapping[str, Tensor],
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The constructor arguments of an LSTM, and its weights by name."""
+    if isinstance(lstm, nn.LSTM) or (isinstance(lstm, Layer) and lstm._cell is CELLS["lstm"]):
+        options = {name: getattr(lstm, name) for name in _LSTM_OPTIONS}
+        if isinstance(lstm, Layer):
+            options |= {name: getattr(lstm, name) for name in _OWN_OPTIONS}
+        names = [p.name + s for s in direction_suffixes(lstm) for p in present(RECURRENT, lstm)]
+        return options, {name: getattr(lstm, name) for name in names}
+    if isinstance(lstm, Mapping):
+        return _options_from_state_dict(lstm), dict(lstm)
+    raise TypeError(
+        "lstm must be an nn.LSTM, a rotcell.LSTM without layer norm or a state_dict, got "
+        f"{type(lstm).__name__}"
+    )
+
+
+@torch.no_grad()
+def _set_weights(layer: RotLSTM, weights: Mapping[str, Tensor], rotation_bias: float | str) -> None:
+    """Copy the rows of an LSTM; those of the angles are zero, but for their bias."""
+    for name, weight in weights.items():
+        parameter = getattr(layer, name)
+        parameter[: weight.shape[0]] = weight
+        angles = parameter[weight.shape[0] :]
+        angles[:] = angle_biases(rotation_bias, angles) if name.startswith("bias_ih") else 0.0
 
 
 def _options_from_state_dict(state_dict: Mapping[str, Tensor]) -> dict[str, Any]:
