@@ -45,22 +45,15 @@ def sequence(
     are ``[N, H]``, in the dtype that the kernel saves them in.
     """
     ops = CELL_OPS.get(cell.op_name)
-    if cell.is_quantized:
-        return quantized_sequence(
-            cell, x, states, weights, batch_sizes, (reverse, gate_activation, angle_activation),
-            batch_first, hooks, return_cells,
-        )  # fmt: skip
-    if ops is None:
-        return _without_kernels(
-            cell, x, states, weights, batch_sizes, (reverse, gate_activation, angle_activation),
-            batch_first, hooks, return_cells,
-        )  # fmt: skip
+    options = (reverse, gate_activation, angle_activation)
+    if cell.is_quantized or ops is None:
+        run = quantized_sequence if cell.is_quantized else _without_kernels
+        return run(cell, x, states, weights, batch_sizes, options, batch_first, hooks, return_cells)
     device = x.device
     device_type = device.type  # kept: torch makes a string of it each time
     tensors: tuple[Any, ...] = (x, *states, *weights[: ops.num_weights])
     if device_type != "meta" and torch.is_autocast_enabled(device_type):
         tensors, hooks = autocast(device_type, tensors, hooks)
-    options = (reverse, gate_activation, angle_activation)
     if needs_reference(cell, device, device_type, tensors, hooks is not NO_HOOKS):
         given = ops.with_constants(cell.constants)
         return sequence_by_reference(
@@ -68,27 +61,19 @@ def sequence(
         )
     may_lower = device_type == "cpu" and x.dtype == torch.float32 and not cell.sees_rows
     if may_lower and lowers_float32():
-        lowered, hooks = _cast(tensors, hooks, {torch.float32: torch.bfloat16})
-        of_weights = ops.first_weight
-        results = sequence(
-            cell, lowered[0], lowered[1:of_weights],
-            cell.weights_type(*lowered[of_weights:]), batch_sizes, reverse,
-            gate_activation, angle_activation, batch_first, hooks, return_cells,
-        )  # fmt: skip
-        return tuple(t.to(torch.float32) for t in results)
+        return _in_bfloat16(cell, tensors, batch_sizes, options, batch_first, hooks, return_cells)
     arguments = (
         *tensors, batch_sizes, reverse, ACTIVATION_NUMBERS[gate_activation],
         ACTIVATION_NUMBERS[angle_activation], *cell.constants,
     )  # fmt: skip
-    is_plain = hooks is NO_HOOKS and not return_cells
-    extension = () if is_plain else ops.extension(hooks, return_cells)
-    forward = (ops.extended if extension else ops.plain).forward.call
+    extension = ops.extension(hooks, return_cells) if return_cells or hooks is not NO_HOOKS else ()
+    op = (ops.extended if extension else ops.plain).forward.call
     needs_gradient = torch.is_grad_enabled() and any_requires_grad(tensors)
     compiling = torch.compiler.is_compiling()
     if compiling or is_tracing():
         # A trace is for any run, with or without gradients, so it saves nothing for them.
         flat = [as_tokens(t) for t in tensors[: ops.first_weight]]
-        results = forward(*flat, *arguments[len(flat) :], compiling and needs_gradient, *extension)
+        results = op(*flat, *arguments[len(flat) :], compiling and needs_gradient, *extension)
         return laid_out_as(x, states, ops.returned(results, return_cells), batch_first)
     # The ops are differentiable by themselves, but then each call takes the dispatcher on a detour
     # through Python. Below its autograd there is nothing but the kernel.
@@ -96,10 +81,28 @@ def sequence(
         derivative = DERIVATIVES[cell.op_name][bool(extension)]
         return differentiable_sequence(derivative, batch_first, extension, *arguments)
     with below_autograd():
-        results = forward(*arguments, False, *extension)
+        results = op(*arguments, False, *extension)
         if batch_first:
             results[0].transpose_(0, 1)
         return ops.returned(results, return_cells)
+
+
+def _in_bfloat16(
+    cell: Cell,
+    tensors: tuple[Any, ...],
+    batch_sizes: Tensor | None,
+    options: tuple[bool, str, str],
+    batch_first: bool,
+    hooks: StateHooks,
+    return_cells: bool,
+) -> tuple[Tensor, ...]:
+    """The same for float32 tensors, computed in bfloat16."""
+    tensors, hooks = _cast(tensors, hooks, {torch.float32: torch.bfloat16})
+    x, states, weights = CELL_OPS[cell.op_name].split(tensors)
+    results = sequence(
+        cell, x, states, weights, batch_sizes, *options, batch_first, hooks, return_cells
+    )
+    return tuple(t.to(torch.float32) for t in results)
 
 
 def _without_kernels(
