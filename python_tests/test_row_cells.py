@@ -18,6 +18,7 @@ import torch
 from helpers import assert_all_near, assert_near, double_parameters, gradients, leaves, pack
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
+from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -625,21 +626,41 @@ def test_kernels_agree_with_the_reference(
     assert_all_near(gradients(found, inputs, weights), wanted, of, 1e-9, least_scale=1.0)
 
 
-def test_the_number_of_threads_changes_no_bit(case: Case) -> None:
-    layer = case.make(8, 40)
-    x = torch.randn(60, 37, 8)
+# Threads share rows of the batch; with few rows, or few rows of large weights, each makes some
+# columns of the matmuls, and their math is cut by rows.
+@pytest.mark.parametrize(
+    ("batch", "steps", "hidden"), [(37, 60, 40), (1, 30, 259), (3, 30, 256), (20, 3, 1030)]
+)
+@pytest.mark.parametrize("options", [{}, {"packed": True}, {"zoneout": 0.2}], ids=str)
+def test_the_number_of_threads_changes_no_bit(
+    case: Case, options: dict[str, Any], batch: int, steps: int, hidden: int
+) -> None:
+    zoneout = options.get("zoneout", 0.0)
+    has_recurrent_weights = case.layer is not rotcell.EURNN
+    dropout = {"recurrent_dropout": zoneout} if has_recurrent_weights else {}
+    layer = case.make(8, hidden, zoneout=zoneout, **dropout)
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            parameter.mul_(hidden**-0.5 if name.startswith("weight_hh") else 1.0)
+    x = torch.randn(steps, batch, 8, requires_grad=True)
+    lengths = [steps - k % 3 for k in range(batch)]
+    resets = {"resets": torch.rand(steps, batch) < 0.1} if zoneout else {}
+    states = leaves(case.states(layer, batch))
+    inputs = [x, *states, *layer.parameters()]
     threads = torch.get_num_threads()
-    results = []
+    found = []
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
-            layer.zero_grad()
-            out = layer(x)[0]
-            out.square().sum().backward()
-            results.append([out, *(p.grad for p in layer.parameters())])
+            torch.manual_seed(0)
+            given = x
+            if "packed" in options:
+                given = pack_padded_sequence(x, lengths, enforce_sorted=False)
+            results = case.run(layer, given, states, **resets)
+            found.append([*results, *gradients(results, inputs, [r.detach() for r in results])])
     finally:
         torch.set_num_threads(threads)
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
 def angle_case(angle: str) -> tuple[Any, Tensor]:

@@ -14,7 +14,7 @@ struct LayerSizes {
   int64_t tokens, inputs, batch, hidden, outputs, gate_rows;
   int64_t input_rows;  // R_x: x feeds the first columns of the gates
   int64_t bias_rows;   // of b_ih: the first columns that x feeds, mostly all
-  bool sees_rows;      // the math of a row needs all of its units: threads do not share them
+  bool sees_rows;      // the math of a row needs all of its units
   HiddenFeeds hidden_feeds;
   RecurrentSpans recurrent;  // the columns that h feeds
 

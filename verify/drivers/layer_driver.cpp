@@ -271,6 +271,8 @@ const std::vector<Case> kCases{
      .reverse = true,
      .hooks = Hooks::kAll,
      .x = Storage::kFloat16},
+    // Large weights: threads share units, and have several tiles of rows.
+    {.batch = 20, .steps = 3, .inputs = 4, .hidden = 723, .packed = true, .hooks = Hooks::kAll},
     {.batch = 3, .steps = 0, .inputs = 4, .hidden = 5},
     {.batch = 3, .steps = 9, .inputs = 0, .hidden = 5},
     {.batch = 32, .steps = 4, .inputs = 0, .hidden = 5},

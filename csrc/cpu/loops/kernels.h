@@ -29,12 +29,14 @@ struct UnitRange {
 };
 
 // What one thread carries through a chunk of a sequence. With all units of its rows it never waits;
-// threads that share rows but not units meet at the barrier after every stage.
+// threads that share rows but not units meet at the barrier after every stage. If the math sees
+// whole rows, they share units in the matmuls only, and rows in the math.
 struct Work {
   RowRange rows;
   UnitRange units;
-  Barrier* barrier;  // not used by a thread that has all units
-  int64_t slot;      // which of the partial weight gradients is this thread's
+  Barrier* barrier;           // not used by a thread that has all units
+  int64_t slot;               // which of the partial weight gradients is this thread's
+  RowRange math_rows = rows;  // if the math sees whole rows
 };
 
 // What the lanes of a vector hold.

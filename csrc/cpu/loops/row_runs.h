@@ -50,13 +50,19 @@ struct RowRuns {
     }
   }
 
-  // The blocks of a row cell; all units are in one range.
-  void add_blocks(int64_t hidden) {
+  // Of a row cell: as large a part of every block as the units are of all units, cut between whole
+  // vectors.
+  void add_blocks(int64_t hidden, UnitRange units) {
+    constexpr int64_t kTile = kVectorBytes / sizeof(float);
     for (int block = 0; block < Cell::kBlockCount; ++block) {
       const ColumnBlock found = Cell::block(block, hidden);
-      add({.first = CellRows<Cell>::offset(block, hidden),
-           .rows = found.count,
-           .first_hh = CellRows<Cell>::recurrent_offset(block, hidden),
+      const auto column = [&](int64_t unit) {
+        return unit == hidden ? found.count : found.count * unit / hidden / kTile * kTile;
+      };
+      const int64_t first = column(units.begin);
+      add({.first = CellRows<Cell>::offset(block, hidden) + first,
+           .rows = column(units.end) - first,
+           .first_hh = CellRows<Cell>::recurrent_offset(block, hidden) + first,
            .from_x = found.fed_by != FedBy::kHidden,
            .from_h = found.fed_by != FedBy::kInput});
     }
@@ -88,7 +94,7 @@ template <class Cell>
 RowRuns<Cell> runs_of_matmul(int matmul, int64_t hidden, UnitRange units, HiddenFeeds feeds) {
   RowRuns<Cell> runs;
   if constexpr (RowCell<Cell>) {
-    if (units.begin < units.end) runs.add_blocks(hidden);
+    if (units.begin < units.end) runs.add_blocks(hidden, units);
   } else {
     runs.add_matmul(matmul, hidden, units, feeds);
   }

@@ -166,7 +166,7 @@ struct Sequence {
   static void forward(const Forward<T>& p, const Work& work) {
     const Call& call = p.call;
     const int64_t H = call.hidden, G = CellRows<Cell>::count(H);
-    const UnitRange units = work.units;
+    const UnitRange units = math_units(work, H);
     const bool projected = call.projection == Projection::kPresent;
     const bool by_step = call.matmuls == MatmulMode::kByStep;
     const bool keeps_gates = call.keep == Keep::kForBackward;
@@ -177,7 +177,8 @@ struct Sequence {
     const bool hooked = p.hooks.what.any();
     const int64_t inputs = by_step ? call.inputs : 0;
     for (int64_t position = p.chunk.begin; position < p.chunk.end; ++position) {
-      const RowStep s(call.steps, work.rows, position);
+      const RowStep s(call.steps, math_rows(work), position);
+      const RowStep all = of_matmuls(s, call, work, position);
       const auto gate_row = [&](int64_t row) {
         const int64_t token = s.step.token + row;
         if (gates_in_place) return p.preactivations + token * G;
@@ -210,7 +211,7 @@ struct Sequence {
       const T* panels = nullptr;  // of the next run
       if (packed) {
         panels = p.weights;
-        for_runs<Cell>(H, {0, units.begin}, call.hidden_feeds, [&](const RowRun& run) {
+        for_runs<Cell>(H, {0, work.units.begin}, call.hidden_feeds, [&](const RowRun& run) {
           panels += panel_elements<T>(run.depth<T>(inputs, call.outputs), run.rows);
         });
       }
@@ -248,19 +249,20 @@ struct Sequence {
       };
       for_stages<Cell>([&](auto stage) {
         constexpr int S = decltype(stage)::value;
-        for (const RowRun& run : runs_of_matmul<Cell>(S, H, units, call.hidden_feeds)) {
+        for (const RowRun& run : runs_of_matmul<Cell>(S, H, work.units, call.hidden_feeds)) {
           if constexpr (S == 0) {
             // Changed states lie together.
             const T* carried =
                 hooked ? p.hooks.masked_h : p.out + s.step.token_before * call.outputs;
-            const int64_t carried_end = hooked ? s.end : s.carried_end;
-            multiply_rows(carried, call.outputs, s.begin, carried_end, run);
-            multiply_rows(p.h0, call.outputs, carried_end, s.end, run);
+            const int64_t carried_end = hooked ? all.end : all.carried_end;
+            multiply_rows(carried, call.outputs, all.begin, carried_end, run);
+            multiply_rows(p.h0, call.outputs, carried_end, all.end, run);
           } else {
-            multiply_rows(p.second_operand, H, s.begin, s.end, run);
+            multiply_rows(p.second_operand, H, all.begin, all.end, run);
           }
           if (packed) panels += panel_elements<T>(run.depth<T>(inputs, call.outputs), run.rows);
         }
+        if constexpr (RowCell<Cell>) wait(call, work);  // the math needs all columns of a row
         T* results = S == kLast ? hidden_rows : p.second_operand;
         with_gate_function(call.activations.gates, [&](auto function) {
           for (int64_t row = s.begin; row < s.end; ++row) {
@@ -329,9 +331,9 @@ struct Sequence {
     using Recompute = typename CellRow::Recompute;
     const Call& call = p.call;
     const int64_t H = call.hidden, G = CellRows<Cell>::count(H), outputs = call.outputs;
-    const UnitRange units = work.units;
+    const UnitRange units = math_units(work, H), target_units = work.units;
     const bool projected = call.projection == Projection::kPresent;
-    const int64_t columns = projected ? outputs : units.end - units.begin;
+    const int64_t columns = projected ? outputs : target_units.end - target_units.begin;
     const bool hooked = p.hooks.what.any(), zoneout_c = p.hooks.what.zoneout_c;
     int64_t recurrent_rows = 0;
     for_runs<Cell>(H, {0, H}, call.hidden_feeds, [&](const RowRun& run) {
@@ -343,14 +345,15 @@ struct Sequence {
     // Of what the first matmul saw.
     Number* grad_masked_h = hooked ? p.hooks.grad_masked_h : p.grad_h;
     for (int64_t position = p.chunk.end - 1; position >= p.chunk.begin; --position) {
-      const RowStep s(call.steps, work.rows, position);
-      const int64_t count = s.end - s.begin, token = s.step.token;
+      const RowStep s(call.steps, math_rows(work), position);
+      const RowStep all = of_matmuls(s, call, work, position);
+      const int64_t count = all.end - all.begin, token = s.step.token;
       T* grad_gates = p.grad_gates + (token - p.chunk.first_token) * G;
       T* second_operand = nullptr;
       if constexpr (Cell::kStages > 1)
         second_operand = p.second_operand + (token - p.chunk.first_token) * H;
       const auto grad_rows = [&](const RowRun& run) {
-        return Rows<T>{grad_gates + s.begin * G + run.first, G, run.rows};
+        return Rows<T>{grad_gates + all.begin * G + run.first, G, run.rows};
       };
       T* masked_h = nullptr;  // [B, P]
       if (hooked) masked_h = p.hooks.masked_h + (token - p.chunk.first_token) * outputs;
@@ -413,15 +416,15 @@ struct Sequence {
         if (call.hidden_feeds == HiddenFeeds::kNothing)
           return clear_rows(s, grad_masked_h, outputs);
         const int64_t width = S == 0 ? outputs : H;
-        Number* target =
-            (S == 0 ? grad_masked_h : p.grad_second_operand) + s.begin * width + units.begin;
+        Number* target = (S == 0 ? grad_masked_h : p.grad_second_operand) + all.begin * width +
+                         target_units.begin;
         // To the old output there may be a way past the matmuls, which has been gone already.
         Addend<T> addend =
             S == 0 && Cell::kReadsOutput ? Addend<T>{target, width} : Addend<T>{nullptr, 0};
         const bool packed = call.matmuls != MatmulMode::kUnpacked;
         const T* panels = nullptr;
         if (packed) {
-          panels = p.recurrent + recurrent_rows * units.begin +
+          panels = p.recurrent + recurrent_rows * target_units.begin +
                    packed_before<S>(H, columns, call.hidden_feeds);
         }
         for (const RowRun& run : runs_of_matmul<Cell>(S, H, {0, H}, call.hidden_feeds)) {
@@ -429,7 +432,7 @@ struct Sequence {
           if (!packed) {
             if constexpr (!kRoundsStored<T>) {
               multiply_unpacked_back(grad_rows(run), count,
-                                     p.w_hh + run.first_hh * outputs + units.begin, outputs,
+                                     p.w_hh + run.first_hh * outputs + target_units.begin, outputs,
                                      columns, addend, target, width);
             }
           } else {
@@ -440,20 +443,33 @@ struct Sequence {
           addend = {target, width};
         }
       });
+      if constexpr (RowCell<Cell>) wait(call, work);  // the math needs all of the gradient of h
       if (hooked) {
         hooks.leave_h(p.grad_h, Cell::kReadsOutput);
         if constexpr (Cell::kHasCellState) hooks.leave_c(p.grad_c);
       }
       if (p.input_gradient == InputGradient::kByStep) {
         const int64_t rows = CellRows<Cell>::of_input(H);
-        multiply(Rows<T>{grad_gates + s.begin * G, G, rows}, count,
+        multiply(Rows<T>{grad_gates + all.begin * G, G, rows}, count,
                  Panels<T>{p.w_ih, rows, call.inputs}, Addend<T>{},
-                 p.grad_x + (token + s.begin) * call.inputs, call.inputs);
+                 p.grad_x + (token + all.begin) * call.inputs, call.inputs);
       }
     }
   }
 
  private:
+  // What a thread does besides matmuls: all rows and some units or, if the math sees whole rows,
+  // some rows and all units.
+  static RowRange math_rows(const Work& work) { return RowCell<Cell> ? work.math_rows : work.rows; }
+  static UnitRange math_units(const Work& work, int64_t hidden) {
+    return RowCell<Cell> ? UnitRange{0, hidden} : work.units;
+  }
+  static RowStep of_matmuls(const RowStep& of_math, const Call& call, const Work& work,
+                            int64_t position) {
+    if constexpr (RowCell<Cell>) return RowStep(call.steps, work.rows, position);
+    return of_math;
+  }
+
   static void wait(const Call& call, const Work& work) {
     if (!all_units(call.hidden, work.units)) work.barrier->wait();
   }

@@ -36,7 +36,7 @@ class BackwardCall {
                            layer.sizes.hidden)),
         input_(plan_, layer),
         hooks_(layer, chunk_tokens_),
-        row_(layer, plan_.threads.row_threads()),
+        row_(layer, plan_.threads.slots()),
         row_gradients_(layer) {
     allocate_scratch();
     if (!layer.needs_weights()) return;

@@ -32,7 +32,7 @@ class ForwardCall {
         projection_(packed(kernels<T>().forward_weights, layer.w_hr, layer.sizes.outputs,
                            layer.sizes.hidden)),
         hooks_(layer),
-        row_(layer, plan_.threads.row_threads()) {
+        row_(layer, plan_.threads.slots()) {
     const LayerSizes& sizes = layer.sizes;
     if (!gates_in_place() && !plan_.is_batch_vectorized()) {
       const int64_t tokens = plan_.by_step() ? 0 : std::min(sizes.tokens, chunk_tokens_);

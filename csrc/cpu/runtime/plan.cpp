@@ -73,7 +73,6 @@ CallPlan plan_call(CellIndex cell, const LayerSizes& sizes, Lengths lengths, Pro
   const Kernels<T>& kernels = cpu::kernels<T>();
   const CellKernels<T>& loops = kernels.cells[cell];
   const bool projected = projection == Projection::kPresent;
-  const bool has_recurrent_matmul = sizes.hidden_feeds != HiddenFeeds::kNothing;
   const int64_t block_rows = loops.batch_vectorized.block_rows;
   const int64_t bytes = (sizes.input_weights() + sizes.recurrent_weights()) * int64_t{sizeof(T)};
   if (block_rows > 0 && !projected && extras == Extras::kNone &&
@@ -95,7 +94,7 @@ CallPlan plan_call(CellIndex cell, const LayerSizes& sizes, Lengths lengths, Pro
   // The math of whole rows takes as long as this many multiplications; next to a recurrent matmul
   // that of groups takes little.
   const int64_t math = sizes.sees_rows ? 16 * sizes.gate_rows : 0;
-  const bool shares_units = !projected && has_recurrent_matmul && !sizes.sees_rows;
+  const bool shares_units = !projected && sizes.recurrent_weights() > 0;
   ThreadPlan threads({.tokens = sizes.tokens,
                       .batch = sizes.batch,
                       .hidden = sizes.hidden,

@@ -55,7 +55,7 @@ class QuantizedCall {
             layer_.sizes.tokens,
             std::max(layer_.sizes.batch, forward_chunk_tokens(plan_, layer_.sizes, false)))),
         x_(chunk_tokens_, layer_.sizes.inputs),
-        operands_(slots() * layer_.sizes.batch,
+        operands_(plan_.threads.slots() * layer_.sizes.batch,
                   std::max(layer_.sizes.outputs, layer_.sizes.hidden)),
         hooks_(layer_),
         gates_(chunk_tokens_ * layer_.sizes.gate_rows),
@@ -78,10 +78,6 @@ class QuantizedCall {
   }
 
  private:
-  int64_t slots() const {
-    return plan_.threads.row_threads() * static_cast<int64_t>(plan_.threads.units().size());
-  }
-
   // What x and the bias give to the gates of a chunk.
   void write_input_matmul(const Chunk& chunk) {
     const Int8Kernels& kernels = *matmuls_.kernels;

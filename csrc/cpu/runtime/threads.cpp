@@ -135,9 +135,17 @@ void ThreadPlan::run(const Steps& steps, const Chunk& chunk,
   std::vector<Work> works;
   for (const RowRange& range : rows) {
     barriers.emplace_back(static_cast<int64_t>(units_.size()));
-    for (const UnitRange& units : units_) {
-      const auto slot = static_cast<int64_t>(works.size());
-      works.push_back({range, units, &barriers.back(), slot});
+    const int64_t tiles = (range.end - range.begin + row_tile_ - 1) / row_tile_;
+    for (size_t i = 0; i < units_.size(); ++i) {
+      const Slice share{static_cast<int64_t>(i), static_cast<int64_t>(units_.size())};
+      const auto row = [&](int64_t tile) {
+        return std::min(range.end, range.begin + tile * row_tile_);
+      };
+      works.push_back({.rows = range,
+                       .units = units_[i],
+                       .barrier = &barriers.back(),
+                       .slot = static_cast<int64_t>(works.size()),
+                       .math_rows = {row(share.begin(tiles)), row(share.end(tiles))}});
     }
   }
   const auto begin = Contention::Clock::now();

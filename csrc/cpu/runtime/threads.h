@@ -34,8 +34,10 @@ class ThreadPlan {
  public:
   explicit ThreadPlan(const LayerWork& work);
 
-  // The number of threads with separate rows. A thread's slot is below it.
+  // The number of threads with separate rows.
   int64_t row_threads() const { return row_threads_; }
+  // The number of all threads. A thread's slot is below it.
+  int64_t slots() const { return row_threads_ * static_cast<int64_t>(units_.size()); }
   const std::vector<UnitRange>& units() const { return units_; }
   bool units_are_shared() const { return units_.size() > 1; }
   // Whether threads would share units, but other programs need the processors.
