@@ -8,6 +8,7 @@ namespace rotcell::cpu {
 namespace {
 
 constexpr int64_t kNearBytes = 1 << 20;    // weights up to this size stay in the L2 cache
+constexpr int64_t kBlockBytes = 1 << 18;   // weights up to this size may be read per block of rows
 constexpr int64_t kCachedBytes = 4 << 20;  // weights up to this size stay in the last-level cache
 
 constexpr int64_t kManyTokens = 128;  // always worth packing the weights for
@@ -46,15 +47,15 @@ MatmulMode matmul_mode(const LayerSizes& sizes, int64_t bytes, const ThreadPlan&
   return by_step ? MatmulMode::kByStep : MatmulMode::kByChunk;
 }
 
-// Rows in the lanes are best while the weights stay near the processor and blocks of rows are not
-// half empty, if there are enough of them for all threads. Rows that have ended would leave lanes
-// empty: sequences of different lengths are faster with units in the lanes.
+// Rows in the lanes are best for small weights, which every block of rows reads at every step, and
+// blocks that are nearly full, if there are enough of them for all threads. Rows that have ended
+// would leave lanes empty: sequences of different lengths are faster with units in the lanes.
 bool suits_batch_vectorized(const LayerSizes& sizes, Lengths lengths, int64_t bytes,
                             int64_t block_rows) {
   if (lengths != Lengths::kEqual || sizes.hidden == 0) return false;
-  if (sizes.tokens < 4 * sizes.batch || bytes > kNearBytes) return false;
+  if (sizes.tokens < 4 * sizes.batch || bytes > kBlockBytes) return false;
   const int64_t blocks = (sizes.batch + block_rows - 1) / block_rows;
-  return 4 * sizes.batch >= 3 * blocks * block_rows;
+  return 8 * sizes.batch >= 7 * blocks * block_rows;
 }
 
 // Multiplications that each token takes in the time loop: those of the recurrent matmul or, without
