@@ -15,7 +15,7 @@ from .base import CellModule, type_name, types_fit
 from .documentation import documented
 from .lstm import LinearRotLSTMModule, LSTMModule
 from .orthogonal import EURNNModule, GORUModule
-from .parameters import dimensions, present
+from .parameters import dimensions, input_only, present
 from .rum import RUMModule
 
 __all__ = [
@@ -90,22 +90,21 @@ class _Cell(CellModule):
         changed = self._changed_options(bias=True)
         return ", ".join([str(self.input_size), str(self.hidden_size), *changed])
 
-    def _weights(self) -> Any:
-        """The weights as the ops take them."""
-        return self._cell.weights_type(*self._read(self._weight_names))
-
     def _run(self, x: Tensor, hx: Sequence[Tensor] | None) -> tuple[Tensor, ...]:
         """The new states, for input and states with or without a batch."""
-        weights = self._weights()
+        cell = self._cell
+        weights = cell.weights_type(*self._read(self._weight_names))
+        if not cell.reads_h:
+            weights = input_only(weights, self.hidden_size)
         if not self._fits(x, hx, weights):
             self._check(x, hx, weights)
         if hx is None:
-            hx = (x.new_zeros(*x.shape[:-1], self.hidden_size),) * len(self._cell.states)
+            hx = (x.new_zeros(*x.shape[:-1], self.hidden_size),) * len(cell.states)
         is_batched = x.dim() == 2
         if not is_batched:
             x, hx = x.unsqueeze(0), tuple(s.unsqueeze(0) for s in hx)
         _, *states = ops.sequence(
-            self._cell, x, hx, weights, None, False, self.gate_activation, self.angle_activation
+            cell, x, hx, weights, None, False, self.gate_activation, self.angle_activation
         )
         return tuple(states if is_batched else [s.squeeze(0) for s in states])
 
@@ -447,9 +446,6 @@ class LinearRotLSTMCell(LinearRotLSTMModule, _LSTMCell):
             rotation_bias=rotation_bias,
             forget_bias=forget_bias,
         )  # fmt: skip
-
-    def _weights(self) -> Any:
-        return self._without_h(super()._weights(), self.hidden_size)
 
 
 @documented(per_layer=False)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from rotcell.reference import CELLS, LINEAR_ROT_LSTM, Cell, Weights
+from rotcell.reference import CELLS, LINEAR_ROT_LSTM, Cell
 from rotcell.reference_rows import layer_norm_lstm
 
 from . import convert
@@ -17,7 +17,7 @@ from .base import CellModule, type_name
 from .convert import AnyRotLSTM
 from .documentation import documented
 from .layer import Layer
-from .parameters import INPUT_ONLY, LAYER_NORM, RECURRENT, Parameter
+from .parameters import INPUT_ONLY, LAYER_NORM, RECURRENT, Parameter, input_only
 
 __all__ = ["LSTM", "LSTMModule", "LinearRotLSTM", "LinearRotLSTMModule", "RotLSTM"]
 
@@ -46,11 +46,6 @@ class LinearRotLSTMModule(LSTMModule):
     _parameter_table = INPUT_ONLY
     _without_angles = "they are those of a module without rotation"
     _argument_texts: ClassVar[dict[str, str]] = {"bias": "whether there is `bias_ih`."}
-
-    @staticmethod
-    def _without_h(weights: Weights, output_size: int) -> Weights:
-        """The weights as the ops take them: with a w_hh that has no rows."""
-        return weights._replace(w_hh=weights.w_ih.new_empty(0, output_size))
 
 
 class _LSTMLayer(LSTMModule, Layer):
@@ -383,4 +378,4 @@ class LinearRotLSTM(LinearRotLSTMModule, _LSTMLayer):
         )  # fmt: skip
 
     def _weights(self) -> list[Any]:
-        return [self._without_h(weights, self._output_size) for weights in super()._weights()]
+        return [input_only(weights, self._output_size) for weights in super()._weights()]

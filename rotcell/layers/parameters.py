@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rotcell.reference import Weights
+
 if TYPE_CHECKING:
     from .base import CellModule
 
@@ -22,6 +24,7 @@ __all__ = [
     "Parameter",
     "dimensions",
     "direction_suffixes",
+    "input_only",
     "present",
 ]
 
@@ -91,6 +94,11 @@ EURNN = (Parameter("weight_ih", "w_ih", ("R", "I")), *_ROTATIONS)
 def present(parameters: Sequence[Parameter], module: Any) -> list[Parameter]:
     """Those that a module has, by its options; it may be one of torch's."""
     return [p for p in parameters if p.option is None or getattr(module, p.option)]
+
+
+def input_only(weights: Weights, output_size: int) -> Weights:
+    """The weights of a cell that does not read h, as the ops take them: w_hh has no rows."""
+    return weights._replace(w_hh=weights.w_ih.new_empty(0, output_size))
 
 
 def dimensions(module: CellModule, input_size: int, output_size: int) -> Mapping[str, int]:
