@@ -245,12 +245,10 @@ std::vector<Shape> shapes_of(int64_t hidden, int64_t batch) {
           by_rows.layout = Layout::kBatch;
           by_rows.activations.gates =
               hidden % 3 ? GateActivation::kSigmoid : GateActivation::kHardSigmoid;
-          // Of equal lengths, as all that the plan gives this layout: gradients in lanes of rows
-          // that have ended need not be 0.
-          by_rows.bias_of = hidden % 2 && !packed ? BiasOf::kRow : BiasOf::kLayer;
+          by_rows.bias_of = hidden % 2 ? BiasOf::kRow : BiasOf::kLayer;
           shapes.push_back(by_rows);
-          by_rows.bias_of = hidden % 2 || packed ? BiasOf::kLayer : BiasOf::kRow;
-          if (batch > 8 && !packed) shapes.push_back(by_rows);
+          by_rows.bias_of = hidden % 2 ? BiasOf::kLayer : BiasOf::kRow;
+          if (batch > 8) shapes.push_back(by_rows);
         }
         if (hidden < 3) continue;
         shape.outputs = hidden / 2;
