@@ -353,13 +353,15 @@ void multiply(const Rows<T>& first, const Rows<T>& second, int64_t row_count,
     multiply_single_row(first, second, panels, addend.data, result, order_of_single_row);
     return;
   }
+  // About equally high: a low tile has too few sums to hide the time that a multiplication takes.
+  const int64_t tiles = divide_up(row_count, Tile::kRows);
   for (int64_t i = 0; i < cut.panels; ++i) {
     const int64_t column = cut.begin(i), columns = cut.columns_of(i);
     const int vectors = cut.vectors_of(i);
     const T* panel = panels.data + packed_depth<T>(panels.depth) * column;
-    for (int64_t row = 0; row < row_count; row += Tile::kRows) {
-      const int64_t rows_left = row_count - row;
-      const int rows = static_cast<int>(rows_left < Tile::kRows ? rows_left : Tile::kRows);
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t row = row_count * tile / tiles;
+      const int rows = static_cast<int>(row_count * (tile + 1) / tiles - row);
       tile_function<T, R>(rows, vectors, TileShapes{})(
           first.from(row), second.from(row), panel,
           {addend.data ? addend.data + row * addend.stride + column : nullptr, addend.stride},
