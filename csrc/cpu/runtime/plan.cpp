@@ -103,7 +103,8 @@ CallPlan plan_call(CellIndex cell, const LayerSizes& sizes, Lengths lengths, Pro
                       .weight_bytes = sizeof(T),
                       .row_tile = kernels.row_tile,
                       .unit_tile = loops.unit_tile,
-                      .sharing = shares_units ? UnitSharing::kAllowed : UnitSharing::kNever});
+                      .sharing = shares_units ? UnitSharing::kAllowed : UnitSharing::kNever,
+                      .waits = sizes.sees_rows ? 2 : 1});
   const bool can_be_unpacked = kernels.add_unpacked != nullptr;
   const MatmulMode matmuls = matmul_mode(sizes, bytes, threads, can_be_unpacked);
   const InputWeights of_x =

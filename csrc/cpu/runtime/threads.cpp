@@ -88,7 +88,7 @@ ThreadPlan::ThreadPlan(const LayerWork& work)
       row_threads_(worthwhile_threads(
           work.tokens, work.weights,
           work.sharing == UnitSharing::kNever ? planned_threads : available_threads)) {
-  // Waiting for each other at every step takes threads as long as this many multiplications.
+  // Waiting for each other once takes threads as long as this many multiplications.
   constexpr int64_t kWorthWaiting = 30000;
   // Larger weights come from memory at every step, again for each thread, and take longer than the
   // matmuls of a few rows.
@@ -101,7 +101,7 @@ ThreadPlan::ThreadPlan(const LayerWork& work)
   int64_t shares = 1;
   if (work.sharing == UnitSharing::kAllowed && row_tiles > 0 && threads > 1) {
     shares = weights_are_cached || work.batch >= threads * kFewRows ? threads / row_tiles : threads;
-    const int64_t worth = work.batch * work.weights / kWorthWaiting;
+    const int64_t worth = work.batch * work.weights / (kWorthWaiting * work.waits);
     shares = std::clamp<int64_t>(std::min(shares, worth), 1, unit_tiles);
     machine_is_busy_ = shares > 1 && !may_wait_for_each_other(threads);
     if (machine_is_busy_) shares = 1;

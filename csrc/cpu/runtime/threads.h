@@ -26,6 +26,7 @@ struct LayerWork {
   int64_t weights, weight_bytes;  // how many a step multiplies each row with; bytes of each
   int64_t row_tile, unit_tile;    // of the kernels
   UnitSharing sharing;
+  int64_t waits = 1;  // how often threads that share units wait for each other at a step
 };
 
 // Every thread carries a range of rows through the sequence. With fewer rows than threads, or with
