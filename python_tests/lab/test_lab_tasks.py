@@ -380,6 +380,7 @@ def test_pixels_come_one_per_step_in_the_same_order_for_every_run(tmp_path: Path
         (gzip.compress(b"no idx"), "is not an idx file of bytes"),
         (gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 3, 1])), "has 1 elements, its header says"),
     ],
+    ids=("no gzip", "no idx", "too short"),  # compressed data holds the time
 )
 def test_files_that_are_no_digits_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
     write_digits(tmp_path)
