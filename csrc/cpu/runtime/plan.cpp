@@ -7,9 +7,9 @@
 namespace rotcell::cpu {
 namespace {
 
-constexpr int64_t kNearBytes = 1 << 20;    // weights up to this size stay in the L2 cache
-constexpr int64_t kBlockBytes = 1 << 18;   // weights up to this size may be read per block of rows
-constexpr int64_t kCachedBytes = 4 << 20;  // weights up to this size stay in the last-level cache
+constexpr int64_t kNearBytes = 1 << 20;     // weights up to this size stay in the L2 cache
+constexpr int64_t kBlockBytes = 160 << 10;  // weights up to this size may be read per block of rows
+constexpr int64_t kCachedBytes = 4 << 20;   // weights up to this size stay in the last-level cache
 
 constexpr int64_t kManyTokens = 128;  // always worth packing the weights for
 
