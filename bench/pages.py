@@ -53,8 +53,9 @@ def layers(found: Found) -> str:
     ]
     widths = [(value.high - value.low) / value.median for value in ratios.values() if value]
     counts = " / ".join(map(str, threads))
+    unit = "thread" if threads == [1] else "threads"
     return (
-        f"{table([f'{counts} threads', *(' '.join(column) for column in columns)], lines)}\n\n"
+        f"{table([f'{counts} {unit}', *(' '.join(column) for column in columns)], lines)}\n\n"
         f"{machine.summary(found['machine'])}, {found['settings']['dtype']}. 95 % confidence "
         f"intervals are {100 * statistics.median(widths):.0f} % of the ratio wide at the median, "
         f"{100 * max(widths):.0f} % at most."
