@@ -17,6 +17,7 @@ import results
 import torch
 
 import rotcell
+from rotcell.lab.cli.options import add_data_options, source_of
 from rotcell.lab.tasks.babi.data.source import Source
 from rotcell.lab.tasks.babi.evaluate import Answerer
 
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("checkpoints", nargs="+", type=Path, metavar="FILE", help="trained models")
-    parser.add_argument("--data", help="the data that they were trained on (default: generated)")
+    add_data_options(parser)
     parser.add_argument(
         "--out",
         type=Path,
@@ -69,9 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         results.check_writable(options.out)
+        source = source_of(options)
     except ValueError as error:
         parser.error(str(error))
-    source = Source.at(options.data)
     found: dict[str, Any] = {
         "kind": KIND,
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),

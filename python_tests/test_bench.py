@@ -841,6 +841,17 @@ class TestInt8OnBabi:
         assert len(quantized) == 1
         assert f"{row['answers_changed']} of {len(questions.test)}" in capsys.readouterr().out
 
+    def test_data_that_is_not_there_is_named(self, tmp_path, capsys):
+        out = str(tmp_path / "int8.json")
+        with pytest.raises(SystemExit):
+            int8_babi.main(
+                ["m.pt", "--data", str(tmp_path), "--size", "10k", "--out", "/dev/null/x"]
+            )
+        assert "cannot write /dev/null/x" in capsys.readouterr().err
+        with pytest.raises(SystemExit):
+            int8_babi.main(["m.pt", "--size", "10k", "--out", out])
+        assert "--size is for official files" in capsys.readouterr().err
+
     def test_points_lost_are_a_mean(self):
         rows = [{"float32": 0.5, "int8": 0.25}, {"float32": 0.75, "int8": 0.875}]
         assert int8_babi.points_lost(rows) == 6.25
