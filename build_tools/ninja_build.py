@@ -162,12 +162,16 @@ def ninja_file(torch, compiler, toolkit, architectures, pybind11):
         *cpu_definitions(),
         *shlex.split(os.environ.get("CXXFLAGS", "")),
     ]
-    # pip may build with a torch and a pybind11 in a folder that is new every time: what needs
-    # neither of them is not compiled again for that.
+    # What needs neither torch nor pybind11, which is most of the work, is compiled once for all of
+    # them: pip may build with a torch in a folder that is new every time.
     flags_below = {
-        "ops": [f"-isystem{root / 'include'}"],
-        # Its __FILE__ is the same wherever the sources are.
-        "torch": [f"-isystem{root / 'include'}", f"-ffile-prefix-map={ROOT}=."],
+        "torch": [
+            f"-isystem{root / 'include'}",
+            # ninja does not look at the headers of the system: it compiles again when this changes.
+            f"-DROTCELL_BUILT_WITH_TORCH={torch.__version__}",
+            # Its __FILE__ is the same wherever the sources are.
+            f"-ffile-prefix-map={ROOT}=.",
+        ],
         # Nothing in it takes time, but to compile.
         "module": ["-O1", f"-isystem{pybind11}", f"-isystem{sysconfig.get_path('include')}"],
     }
@@ -234,8 +238,7 @@ def compile_libraries(module):
         )
 
     # Not build_ext's build_temp: for an editable install that is a new folder every time.
-    kind = PLATFORM if is_cross_build() else sys.implementation.cache_tag
-    folder = ROOT / "build" / f"{kind}-torch-{torch.__version__}"
+    folder = ROOT / "build" / (PLATFORM if is_cross_build() else sys.implementation.cache_tag)
     folder.mkdir(parents=True, exist_ok=True)
     if is_cross_build():
         torch_library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
