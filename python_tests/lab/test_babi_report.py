@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import re
 import statistics
 import struct
@@ -26,7 +27,7 @@ from rotcell.lab.tasks.babi.report.figures import convergence
 from rotcell.lab.tasks.babi.report.page import is_collection, write_report
 from rotcell.lab.tasks.babi.report.summary import Summary, comparable, summarise
 from rotcell.lab.tasks.babi.sweep.collect import collect, restore
-from rotcell.lab.tasks.babi.sweep.results import load_lines
+from rotcell.lab.tasks.babi.sweep.results import Result, load_lines
 from rotcell.lab.tasks.babi.sweep.runner import Folder
 
 OTHER = DataName(SplitName("generated", "generated", "3"), SplitName("generated", "generated", "4"))
@@ -503,6 +504,25 @@ def test_state_size_and_packed(tmp_path: Path) -> None:
     names = {path.name for path in written.files}
     assert {"state-size.png", "gru.tex", "gru-packed.tex"} <= names
     assert "gru-packed-convergence.svg" in names
+
+
+def test_an_experiment_takes_its_runs_from_a_study(tmp_path: Path) -> None:
+    packed, runs = EXPERIMENTS["packed"], tmp_path / "runs"
+    made = Folder(tmp_path / "made")
+    sizes = [make_plan(packed, tasks=(1,), seeds=2, sizes=(size,)) for size in (10, 50)]
+    for run in (run for plan in sizes for run in plan.runs):
+        save_made_up(made, run, run.state_size / 100)
+    runs.mkdir()
+    files = [made.file(run) for plan in sizes for run in plan.runs]
+    lines = [json.dumps(Result.load(file).plain()) for file in files]
+    (runs / "packed-sizes.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    (summary,) = summarise(tmp_path)
+    assert summary.experiment is packed
+    assert summary.values(1, "rotlstm") == (50.0, 50.0)
+    assert len(summary.results) == 4  # none with 10 units
+    (runs / "packed.jsonl").write_text(next(line for line in lines if '"state_size": 50' in line))
+    with pytest.raises(SettingsError, match=r"the files of packed have .* more than once"):
+        summarise(tmp_path)
 
 
 def test_nothing_to_report(tmp_path: Path) -> None:

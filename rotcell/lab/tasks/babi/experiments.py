@@ -32,6 +32,7 @@ class Experiment:
     seeds: int = 10
     packed: bool = False  # real lengths instead of padding
     baseline: str | None = None  # the experiment with the same cells, without the change
+    study_file: str | None = None  # the file of a study that has the runs as well
 
     @property
     def by_size(self) -> bool:
@@ -85,6 +86,7 @@ EXPERIMENTS: Final = {
             seeds=5,
             packed=True,
             baseline="lstm",
+            study_file="packed-sizes",
         ),
     )
 }

@@ -128,15 +128,20 @@ def summarise(path: Path) -> list[Summary]:
     runs/EXPERIMENT.jsonl.gz), or one file of these.
     """
     if is_lines(path):
-        return [_of_lines([path])]
+        if stem(path) not in EXPERIMENTS:
+            raise SettingsError(
+                f"{path} is not named after an experiment: {', '.join(EXPERIMENTS)}"
+            )
+        return [_of_lines([path], EXPERIMENTS[stem(path)])]
     found = [
         _of_folder(path, plan.experiment, [run for run in plan.runs if run.packed == packed])
         for plan in plans_in(path)
         for packed in sorted({run.packed for run in plan.runs})
     ]
-    for name in EXPERIMENTS:
+    for name, experiment in EXPERIMENTS.items():
         files = [f for f in both(path / "runs" / f"{name}{COMPRESSED}") if f.exists()]
-        found += [_of_lines(files)] if files else []
+        of_study = _of_study(path, experiment)
+        found += [_of_lines(files, experiment, of_study)] if files or of_study else []
     if not found:
         raise SettingsError(f"{path} holds no sweep")
     return found
@@ -155,17 +160,22 @@ def _of_folder(path: Path, experiment: Experiment, runs: Sequence[RunSettings]) 
     return summary_of(experiment, runs, results, damaged)
 
 
-def _of_lines(paths: Sequence[Path]) -> Summary:
-    name = stem(paths[0])
-    if name not in EXPERIMENTS:
-        raise SettingsError(
-            f"{paths[0]} is not named after an experiment: {', '.join(EXPERIMENTS)}"
-        )
-    experiment = EXPERIMENTS[name]
-    results = [result for path in paths for result in load_lines(path)]
+def _of_study(path: Path, experiment: Experiment) -> list[Result]:
+    """The runs of an experiment that a study has made."""
+    if experiment.study_file is None:
+        return []
+    planned = set(make_plan(experiment).runs)
+    files = [f for f in both(path / "runs" / f"{experiment.study_file}{COMPRESSED}") if f.exists()]
+    return [r for file in files for r in load_lines(file) if r.settings in planned]
+
+
+def _of_lines(
+    paths: Sequence[Path], experiment: Experiment, of_study: Sequence[Result] = ()
+) -> Summary:
+    results = [*of_study, *(result for path in paths for result in load_lines(path))]
     counts = Counter(result.settings for result in results)
     if twice := [run.name for run, count in counts.items() if count > 1]:
-        raise SettingsError(f"{' and '.join(map(str, paths))} have {twice[0]} more than once")
+        raise SettingsError(f"the files of {experiment.name} have {twice[0]} more than once")
     planned = dict.fromkeys([*make_plan(experiment).runs, *(r.settings for r in results)])
     return summary_of(experiment, tuple(planned), results)
 
