@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,11 +16,25 @@ from torch import Tensor
 
 import rotcell
 from rotcell.reference import CELLS
+from rotcell.reference_int8 import INT8_CELLS, quantize_weight
+from rotcell.reference_rows import ROW_CELLS
 
 T, B, I, H, P = 3, 2, 3, 5, 4  # noqa: E741
 
 FORWARD = [(name, overload) for name in CELLS for overload in ("default", "extended", "row_bias")]
+FORWARD += [(cell.name, overload) for cell in ROW_CELLS for overload in ("default", "extended")]
 OPS = [(name + way, overload) for way in ("", "_backward") for name, overload in FORWARD]
+OPS += [(cell.name, "default") for cell in INT8_CELLS.values()]
+DESCRIPTIONS = CELLS | {cell.name: cell for cell in (*ROW_CELLS, *INT8_CELLS.values())}
+
+#: Layers with the parameters of the row cells.
+ROW_LAYERS: dict[str, Callable[..., Any]] = {
+    "layer_norm_lstm": functools.partial(rotcell.LSTM, layer_norm=True),
+    "layer_norm_rot_lstm": functools.partial(rotcell.RotLSTM, layer_norm=True),
+    "rum": rotcell.RUM,
+    "goru": rotcell.GORU,
+    "eurnn": rotcell.EURNN,
+}
 
 
 def op_of(name: str, overload: str) -> Any:
@@ -31,7 +47,7 @@ def names_of(op: Any) -> list[str]:
 
 def arguments_of(name: str, overload: str) -> dict[str, Any]:
     """What the op computes without complaint: every tensor is given, of packed sequences."""
-    cell = CELLS[name.removesuffix("_backward")]
+    cell = DESCRIPTIONS[name.removesuffix("_backward")]
     op = op_of(name, overload)
     generator = torch.Generator().manual_seed(0)
 
@@ -39,7 +55,8 @@ def arguments_of(name: str, overload: str) -> dict[str, Any]:
         return torch.randn(*shape, generator=generator)
 
     # Zoneout and a projection exclude each other.
-    outputs = P if cell.can_project and overload != "extended" else H
+    has_hooks = overload == "extended" or cell.is_quantized
+    outputs = P if cell.can_project and not has_hooks else H
     rows, saved_rows, tokens = cell.rows(H), cell.saved_rows(H), 2 * B + 1
     given: dict[str, Any] = {
         "x": draw(tokens, I),
@@ -61,7 +78,16 @@ def arguments_of(name: str, overload: str) -> dict[str, Any]:
         "zoneout_c": torch.full((1, H), 0.5),
         "return_cells": True,
         "row_bias": draw(B, saved_rows),
+        "norm": 1.0,
     }
+    if cell.sees_rows:
+        layer = ROW_LAYERS[cell.name](I, H, **({} if outputs == H else {"proj_size": P}))
+        fields = zip(cell.weights_type._fields, layer._weight_names[0], strict=True)
+        given |= {f: None if n is None else draw(*getattr(layer, n).shape) for f, n in fields}
+    if cell.is_quantized:
+        given["w_ih"], given["s_ih"] = quantize_weight(given["w_ih"])
+        given["w_hh"], given["s_hh"] = quantize_weight(given["w_hh"])
+        given |= {"bias": draw(saved_rows), "s_hr": None}
     if name.endswith("_backward"):
         forward = op_of(cell.name, overload)
         results = forward(**{n: given[n] for n in names_of(forward)})
@@ -236,6 +262,53 @@ def test_sizes_without_memory_behind_them_are_refused_at_once(name: str) -> None
     arguments |= {"h0": torch.empty(B, H), "w_hh": torch.empty(22, H)}
     with pytest.raises(RuntimeError, match=f"rotcell: expected {refused}.* got"):
         torch.ops.rotcell.rot_lstm(**(arguments | huge))
+
+
+#: The same for the ops with int8 weights, with all sizes that have to fit.
+NOTHING = {name: torch.empty(0) for name in ("s_ih", "s_hh", "bias")} | {
+    "w_ih": torch.empty(0, 0, 16, 4, dtype=torch.int8),
+    "w_hh": torch.empty(0, 0, 16, 4, dtype=torch.int8),
+}
+HUGE_INT8 = {
+    "rows": (
+        {"x": torch.empty(2**40, 0), **{name: torch.empty(2, 0) for name in ("h0", "c0")}},
+        "x with at most 2147483647 rows",
+    ),
+    "rows of the state": (
+        {"x": torch.empty(0, 0), **{name: torch.empty(2**40, 0) for name in ("h0", "c0")}},
+        "h0 with at most 2147483647 rows",
+    ),
+    "steps": (
+        {
+            "x": torch.empty(5, 0),
+            **{name: torch.empty(2, 0) for name in ("h0", "c0")},
+            "batch_sizes": torch.tensor([1]).expand(2**31),
+        },
+        "batch_sizes with at most 5 ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HUGE_INT8)
+def test_int8_sizes_without_memory_behind_them_are_refused_at_once(name: str) -> None:
+    huge, refused = HUGE_INT8[name]
+    arguments = arguments_of("lstm_int8", "default")
+    hooks = ["resets", "recurrent_dropout", "zoneout_h", "zoneout_c"]
+    arguments |= dict.fromkeys(["batch_sizes", *hooks])
+    with pytest.raises(RuntimeError, match=f"rotcell: expected {refused}.* got"):
+        torch.ops.rotcell.lstm_int8(**(arguments | NOTHING | huge))
+
+
+@pytest.mark.parametrize("name", ["goru", "eurnn"])
+def test_layers_of_rotations_without_angles_take_no_time(name: str) -> None:
+    """A single unit is in no plane, so that any number of layers takes no memory."""
+    layer = ROW_LAYERS[name](I, 1).requires_grad_(False)
+    expected = layer(torch.ones(T, B, I))[0]
+    layer.angles_l0 = torch.nn.Parameter(torch.empty(2**40, 0))
+    found = layer(torch.ones(T, B, I))[0]
+    assert torch.equal(found, expected)
+    found.sum().backward()
+    assert layer.angles_l0.grad.shape == (2**40, 0)
 
 
 def odd(tensor: Tensor, draw: random.Random) -> Tensor:

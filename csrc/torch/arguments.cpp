@@ -25,39 +25,8 @@ void check_storages_of(std::initializer_list<NamedTensor> arguments) {
   }
 }
 
-void check_layer_storages(const LayerArguments& a) {
-  check_storages_of({{"x", a.x},
-                     {"h0", a.h0},
-                     {"c0", a.c0},
-                     {"w_ih", a.w_ih},
-                     {"w_hh", a.w_hh},
-                     {"w_hr", a.w_hr},
-                     {"b_ih", a.b_ih},
-                     {"b_hh", a.b_hh},
-                     {"batch_sizes", a.batch_sizes},
-                     {"resets", a.hooks.resets},
-                     {"recurrent_dropout", a.hooks.recurrent_dropout},
-                     {"zoneout_h", a.hooks.zoneout_h},
-                     {"zoneout_c", a.hooks.zoneout_c}});
-}
-
 // The kernels multiply these, in 64 bits.
 constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
-
-void check_sizes(const LayerSizes& sizes) {
-  for (const auto& [name, size] :
-       {std::pair("x with at most ", sizes.inputs), std::pair("h0 with at most ", sizes.outputs),
-        std::pair("c0 with at most ", sizes.hidden)}) {
-    check(size <= kLargest, "expected ", name, kLargest, " features, got ", size);
-  }
-  // Without features any number of rows takes no memory, but each of them its time.
-  if (sizes.inputs == 0 || sizes.outputs == 0) {
-    check(sizes.tokens <= kLargest, "expected x with at most ", kLargest,
-          " rows, because there are no features in x or in h0, got ", sizes.tokens);
-    check(sizes.batch <= kLargest, "expected h0 with at most ", kLargest,
-          " rows, because there are no features in x or in h0, got ", sizes.batch);
-  }
-}
 
 void check_matrix(const char* name, const Tensor& tensor) {
   check(tensor.dim() == 2, "expected ", name, " with 2 or 3 dimensions, got ", tensor.dim());
@@ -200,13 +169,47 @@ int64_t layers_of(const CellDescription& cell, const LayerArguments& a) {
   return 0;
 }
 
-void check_storages(const ForwardArguments& a) {
-  check_layer_storages(a);
+void check_sizes(const LayerSizes& sizes) {
+  for (const auto& [name, size] :
+       {std::pair("x with at most ", sizes.inputs), std::pair("h0 with at most ", sizes.outputs),
+        std::pair("c0 with at most ", sizes.hidden)}) {
+    check(size <= kLargest, "expected ", name, kLargest, " features, got ", size);
+  }
+  // Without features any number of rows takes no memory, but each of them its time.
+  if (sizes.inputs == 0 || sizes.outputs == 0) {
+    check(sizes.tokens <= kLargest, "expected x with at most ", kLargest,
+          " rows, because there are no features in x or in h0, got ", sizes.tokens);
+    check(sizes.batch <= kLargest, "expected h0 with at most ", kLargest,
+          " rows, because there are no features in x or in h0, got ", sizes.batch);
+  }
+}
+
+void check_storages(const CellDescription& cell, const LayerArguments& a) {
+  check_storages_of({{"x", a.x},
+                     {"h0", a.h0},
+                     {"c0", a.c0},
+                     {"w_ih", a.w_ih},
+                     {"w_hh", a.w_hh},
+                     {"w_hr", a.w_hr},
+                     {"b_ih", a.b_ih},
+                     {"b_hh", a.b_hh},
+                     {"batch_sizes", a.batch_sizes},
+                     {"resets", a.hooks.resets},
+                     {"recurrent_dropout", a.hooks.recurrent_dropout},
+                     {"zoneout_h", a.hooks.zoneout_h},
+                     {"zoneout_c", a.hooks.zoneout_c}});
+  for (int i = 0; i < cell.parameter_count; ++i) {
+    check_storages_of({{cell.parameter(i).name, a.parameters[i]}});
+  }
+}
+
+void check_storages(const CellDescription& cell, const ForwardArguments& a) {
+  check_storages(cell, static_cast<const LayerArguments&>(a));
   check_storages_of({{"row_bias", a.row_bias}});
 }
 
-void check_storages(const BackwardArguments& a) {
-  check_layer_storages(a);
+void check_storages(const CellDescription& cell, const BackwardArguments& a) {
+  check_storages(cell, static_cast<const LayerArguments&>(a));
   check_storages_of({{"grad_out", a.grad_out},
                      {"grad_h_n", a.grad_h_n},
                      {"grad_c_n", a.grad_c_n},

@@ -76,8 +76,11 @@ enum class Saved { kAsComputed, kAsStored };
 // These throw an error that names the argument and says what was expected of it.
 //
 // Comes first: what follows may read the tensors.
-void check_storages(const ForwardArguments& arguments);
-void check_storages(const BackwardArguments& arguments);
+void check_storages(const CellDescription& cell, const LayerArguments& arguments);
+void check_storages(const CellDescription& cell, const ForwardArguments& arguments);
+void check_storages(const CellDescription& cell, const BackwardArguments& arguments);
+// That no size is huge without memory behind it.
+void check_sizes(const LayerSizes& sizes);
 LayerSizes check_arguments(const CellDescription& cell, const ForwardArguments& arguments);
 LayerSizes check_arguments(const CellDescription& cell, const BackwardArguments& arguments,
                            Saved saved);

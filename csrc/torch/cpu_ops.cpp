@@ -81,7 +81,9 @@ struct LayerTensors {
  private:
   RowParameters<Sum> row_parameters(const CellDescription& cell, int64_t hidden,
                                     const LayerArguments& a) const {
-    RowParameters<Sum> found{.hidden = hidden, .layers = layers_of(cell, a), .norm = a.norm};
+    // A single unit has no angles: layers of them, however many, turn nothing.
+    const int64_t layers = hidden > 1 ? layers_of(cell, a) : 0;
+    RowParameters<Sum> found{.hidden = hidden, .layers = layers, .norm = a.norm};
     if (cell.adds_biases) {
       found.b_ih = b_ih.const_data<Sum>();
       found.b_hh = b_hh.const_data<Sum>();

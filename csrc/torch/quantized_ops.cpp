@@ -70,11 +70,6 @@ QuantizedArguments arguments_from(const CellDescription& cell, const StableIValu
 }
 
 // Nothing is expected of an undefined tensor.
-void check_storage(const char* name, const Tensor& tensor) {
-  check(!tensor || tensor.has_its_storage(), "expected ", name,
-        " with a storage of all its elements");
-}
-
 void check_tensor(const char* name, const Tensor& tensor, Sizes sizes, DType dtype) {
   if (!tensor) return;
   const std::span<const int64_t> found = tensor.sizes();
@@ -85,7 +80,7 @@ void check_tensor(const char* name, const Tensor& tensor, Sizes sizes, DType dty
     fail("expected ", name, " of type ", dtype_name(dtype), ", got ", dtype_name(tensor.dtype()));
   }
   check(tensor.device().is_cpu(), "expected ", name, " on cpu, got ", device_name(tensor.device()));
-  check_storage(name, tensor);
+  check(tensor.has_its_storage(), "expected ", name, " with a storage of all its elements");
 }
 
 void check_weights(const char* name, const char* scales, const QuantizedTensor& weights,
@@ -116,6 +111,7 @@ LayerSizes check_arguments(const CellDescription& cell, const QuantizedArguments
     const LayerSizes without_angles = sizes_with(HiddenFeeds::kGates);
     if (a.hh.scales.numel() == without_angles.recurrent_rows()) sizes = without_angles;
   }
+  check_sizes(sizes);
   check_tensor("x", a.x, {sizes.tokens, sizes.inputs}, float32());
   check_tensor("h0", a.h0, {sizes.batch, sizes.outputs}, float32());
   check_tensor("c0", a.c0, {sizes.batch, sizes.hidden}, float32());
@@ -208,11 +204,7 @@ void boxed(StableIValue* stack, uint64_t, uint64_t) {
   ForwardResult result;
   cpu::run_safely_after_fork([&] {
     const GradModeOff no_history;
-    for (const auto& [name, tensor] : {std::pair<const char*, const Tensor&>("x", a.x),
-                                       std::pair<const char*, const Tensor&>("h0", a.h0),
-                                       std::pair<const char*, const Tensor&>("c0", a.c0)}) {
-      check_storage(name, tensor);
-    }
+    check_storages(cell, a);
     const Leads leads(a);
     result = forward(INDEX, a);
     leads.tokens.put_before(result.out);

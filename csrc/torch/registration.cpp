@@ -104,7 +104,7 @@ void run_forward(CellIndex index, Overload overload, ForwardOp op, StableIValue*
   ForwardResult result;
   cpu::run_safely_after_fork([&] {
     const GradModeOff no_history;
-    check_storages(a);
+    check_storages(cell, a);
     const Leads leads(a);
     result = op(index, a);
     leads.tokens.put_before(result.out);
@@ -146,7 +146,7 @@ void run_backward(CellIndex index, Overload overload, BackwardOp op, StableIValu
   BackwardResult result;
   cpu::run_safely_after_fork([&] {
     const GradModeOff no_history;
-    check_storages(a);
+    check_storages(cell, a);
     const Leads leads(a);
     for (Tensor* tensor : {&a.grad_out, &a.grad_h_n, &a.grad_c_n, &a.out}) take_lead(*tensor);
     result = op(index, a);
