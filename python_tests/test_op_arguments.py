@@ -123,6 +123,8 @@ def test_every_tensor_must_be_on_the_same_device(call: tuple[Any, dict[str, Any]
             assert f"expected {name} on cpu, as x, got meta" in str(caught.value)
     on_meta = {n: arguments[n].to("meta") for n in tensors_in(arguments) if n != "batch_sizes"}
     assert all(result.is_meta for result in op(**(arguments | on_meta)))
+    with pytest.raises(RuntimeError, match="rotcell: expected batch_sizes on cpu, got meta"):
+        op(**(arguments | {"batch_sizes": arguments["batch_sizes"].to("meta")}))
 
 
 @pytest.mark.parametrize("bytes_left", [0, 4])

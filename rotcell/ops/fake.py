@@ -30,8 +30,12 @@ def check_devices(names: Sequence[str], arguments: Sequence[Any]) -> None:
     """
     device = arguments[names.index("x")].device
     for name, argument in zip(names, arguments, strict=True):
-        if isinstance(argument, Tensor) and argument.device != device and name != "batch_sizes":
+        if not isinstance(argument, Tensor) or argument.device == device:
+            continue
+        if name != "batch_sizes":
             raise RuntimeError(f"rotcell: expected {name} on {device}, as x, got {argument.device}")
+        if argument.is_meta:
+            raise RuntimeError("rotcell: expected batch_sizes on cpu, got meta")
 
 
 class FakeForward:
