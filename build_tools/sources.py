@@ -40,6 +40,7 @@ AVX512_BF16_FLAGS = ["-mavx512bf16", *AVX512_FLAGS]
 
 # Of the int8 kernels: without contraction every instruction set gives the same bits.
 INT8_FLAGS = {
+    "int8_generic": ["-ffp-contract=off"],
     "int8_avx2": [*AVX2_FLAGS, "-ffp-contract=off"],
     "int8_avx_vnni": ["-mavxvnni", *AVX2_FLAGS, "-ffp-contract=off"],
     "int8_avx512_vnni": ["-mavx512vnni", *AVX512_FLAGS, "-ffp-contract=off"],
@@ -76,6 +77,10 @@ def own_flags(source):
     return []
 
 
+def _is_for_x86(source):
+    return any(flag.startswith("-m") for flag in own_flags(source))
+
+
 @functools.cache
 def knows_avx512_bf16():
     """Whether the compiler (GCC 10, Clang 9 or newer) has the instructions for bfloat16."""
@@ -95,7 +100,7 @@ def cpu_sources():
     plan = ("cuda/runtime/plan.cpp", "cuda/runtime/plan_functions.cpp")
     found = _found("cells/*.cpp", "cpu/**/*.cpp", "torch/*.cpp", *plan)
     left_out = AVX512_BF16_FLAGS if X86 and not knows_avx512_bf16() else None
-    return [s for s in found if (X86 or not own_flags(s)) and own_flags(s) != left_out]
+    return [s for s in found if (X86 or not _is_for_x86(s)) and own_flags(s) != left_out]
 
 
 def cuda_sources():

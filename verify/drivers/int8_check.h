@@ -1,7 +1,9 @@
-// The int8 kernels against plain loops: with scales that are powers of two every sum is exact, so
-// results must be the same to the bit, on every set of instructions.
+// The int8 kernels against plain loops that round where the kernels are to round. Results must be
+// the same to the bit on every set of instructions, so nothing may be fused.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <random>
 #include <vector>
@@ -15,6 +17,11 @@ struct Int8Case {
   bool extreme;  // all numbers are 127 or -127
 };
 
+// Products and sums of floats, rounded once. In double a product is exact, and a sum rounded twice
+// is the same as rounded once; the conversions keep compilers from fusing them.
+inline float rounded_product(float a, float b) { return static_cast<float>(double{a} * b); }
+inline float rounded_sum(float a, float b) { return static_cast<float>(double{a} + b); }
+
 // Results that are not what they should be.
 inline int64_t wrong_int8_results(const cpu::Int8Kernels& kernels, const Int8Case& c) {
   using namespace cpu;
@@ -22,6 +29,10 @@ inline int64_t wrong_int8_results(const cpu::Int8Kernels& kernels, const Int8Cas
   const auto number = [&] {
     const int value = std::uniform_int_distribution<int>(-127, 127)(generator);
     return !c.extreme ? value : value < 0 ? -127 : 127;
+  };
+  const auto real = [&] {
+    return c.extreme ? std::copysign(0.7f, static_cast<float>(number()))
+                     : std::uniform_real_distribution<float>(-1, 1)(generator);
   };
   const int64_t groups = int8_groups(c.depth), stride = c.depth + 3;
   std::vector<int> weights(c.rows * c.depth), values(c.count * c.depth);
@@ -34,38 +45,46 @@ inline int64_t wrong_int8_results(const cpu::Int8Kernels& kernels, const Int8Cas
       panels[place + i % kInt8Group] = static_cast<int8_t>(weights[row * c.depth + i]);
     }
   }
-  // The largest of a row is 127 / 128, so its scale 1 / 128.
-  std::vector<float> x(c.count * stride, 1e9f);
+  std::vector<float> x(c.count * stride, 1e9f), expected_scales(c.count);
   for (int64_t row = 0; row < c.count; ++row) {
+    float* of_row = x.data() + row * stride;
+    float largest = 0;
     for (int64_t i = 0; i < c.depth; ++i) {
-      const int value = i == c.depth / 2 ? -127 : number();
-      values[row * c.depth + i] = value;
-      x[row * stride + i] = static_cast<float>(value) / 128;
+      of_row[i] = real();
+      largest = std::max(largest, std::abs(of_row[i]));
+    }
+    expected_scales[row] = largest / 127.0f;
+    for (int64_t i = 0; i < c.depth; ++i) {
+      const float exact = rounded_product(of_row[i], 127.0f / largest);
+      values[row * c.depth + i] = static_cast<int>(std::nearbyint(exact));
     }
   }
   std::vector<float> scales(c.rows);
-  for (int64_t row = 0; row < c.rows; ++row) scales[row] = 1.0f / static_cast<float>(1 << row % 3);
+  for (float& scale : scales) scale = std::uniform_real_distribution<float>(0.01f, 1)(generator);
   std::vector<int8_t> quantized(c.count * groups * kInt8Group, 99);
   std::vector<float> row_scales(c.count);
   std::vector<int32_t> sums(c.count);
   const Int8Rows rows{quantized.data(), groups * kInt8Group, row_scales.data(), sums.data()};
   kernels.quantize(x.data(), stride, c.count, c.depth, rows);
   const int64_t width = c.columns + 2;
-  std::vector<float> result(c.count * width, -5.0f);
+  const float addend = -0.3f;
+  std::vector<float> result(c.count * width, addend);
   const Int8Weights packed{panels.data(), scales.data(), c.rows, c.depth};
   kernels.multiply(rows, c.count, packed, c.first, c.columns, {result.data() + 1, width},
                    result.data() + 1, width);
   int64_t wrong = 0;
   for (int64_t row = 0; row < c.count; ++row) {
     for (int64_t column = -1; column <= c.columns; ++column) {
-      double expected = -5;
-      for (int64_t i = 0; i < c.depth && column >= 0 && column < c.columns; ++i) {
-        expected += double{scales[c.first + column]} / 128 * values[row * c.depth + i] *
-                    weights[(c.first + column) * c.depth + i];
+      float expected = addend;
+      if (column >= 0 && column < c.columns) {
+        int32_t sum = 0;
+        for (int64_t i = 0; i < c.depth; ++i) {
+          sum += values[row * c.depth + i] * weights[(c.first + column) * c.depth + i];
+        }
+        const float scale = rounded_product(scales[c.first + column], expected_scales[row]);
+        expected = rounded_sum(addend, rounded_product(static_cast<float>(sum), scale));
       }
-      // Up to 2^24 sums are exact; beyond, they are rounded twice.
-      const double error = std::abs(result[row * width + column + 1] - expected);
-      if (!(error <= (c.depth <= 1024 ? 0 : 1e-6 * std::abs(expected)))) ++wrong;
+      if (result[row * width + column + 1] != expected) ++wrong;
     }
   }
   return wrong;
