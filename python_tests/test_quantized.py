@@ -245,6 +245,28 @@ def test_backward_says_that_there_is_none():
         out.sum().backward()
 
 
+def test_derivatives_of_the_reference_are_refused_too():
+    layer, x = rotcell.quantize_dynamic(rotcell.RotLSTM(3, 4)), torch.randn(2, 1, 3)
+
+    def output(x: Tensor) -> Tensor:
+        return layer(x)[0]
+
+    def backward_in_the_reference() -> None:
+        with rotcell.use_reference():
+            output(x.clone().requires_grad_()).sum().backward()
+
+    for differentiate in (
+        backward_in_the_reference,
+        lambda: torch.func.grad(lambda x: output(x).sum())(x),
+        lambda: torch.func.jvp(output, (x,), (x,)),
+        lambda: torch.func.vmap(torch.func.grad(lambda x: output(x).sum()))(x[None]),
+    ):
+        with pytest.raises(RuntimeError, match="cannot be trained or differentiated"):
+            differentiate()
+    found = torch.func.vmap(output)(torch.stack([x, 2 * x]))
+    torch.testing.assert_close(found[1], output(2 * x))
+
+
 @kinds
 def test_export_and_compile_give_the_same(kind):
     torch._dynamo.reset()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -46,11 +46,30 @@ class Int8Op(CellArguments):
         return tuple(results)
 
 
-def _refuse_backward(ctx: Any, *grads: Tensor | None) -> NoReturn:
+def _refuse(ctx: Any, *grads: Tensor | None) -> NoReturn:
     raise RuntimeError(
         "a quantized layer cannot be trained or differentiated: its weights are int8. Call it in "
         "torch.no_grad(), or train the float32 layer that it was made from"
     )
+
+
+class _Undifferentiable(torch.autograd.Function):
+    """Copies of the first `count` tensors, which the others led to; any derivative is an error."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(t.clone() for t in tensors[:count])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None: ...
+
+    backward = staticmethod(_refuse)
+    jvp = staticmethod(_refuse)
+
+
+_undifferentiable: Callable[..., tuple[Tensor, ...]] = _Undifferentiable.apply
 
 
 #: Empty where nothing is compiled.
@@ -60,7 +79,7 @@ INT8_OPS = (
 
 for _op in INT8_OPS.values():
     torch.library.register_fake(_op.op.call, _op.fake)
-    register_derivative(_op.op.call, _refuse_backward)
+    register_derivative(_op.op.call, _refuse)
 
 
 def quantized_sequence(
@@ -85,10 +104,13 @@ def quantized_sequence(
         warn_of_missing_ops(cell)
     if ops is None or needs_reference(cell, x.device, x.device.type, (x, *states)):
         with torch.no_grad():
-            return sequence_by_reference(
+            results = sequence_by_reference(
                 CellArguments(cell), (x, *states, *weights), batch_sizes, options, batch_first,
                 hooks, return_cells,
             )  # fmt: skip
+        if torch.compiler.is_compiling():
+            return results
+        return _undifferentiable(len(results), *results, x, *states)
     reverse, gate_activation, angle_activation = options
     arguments = (
         *weights[: ops.num_weights], batch_sizes, reverse, ACTIVATION_NUMBERS[gate_activation],
