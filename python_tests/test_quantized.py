@@ -295,6 +295,24 @@ def test_torchs_own_function_does_the_same():
         quantization.quantize_dynamic(model, {rotcell.RotLSTM}, dtype=torch.float16)
 
 
+@pytest.mark.filterwarnings("ignore")  # torch calls it deprecated
+@pytest.mark.parametrize(
+    "module",
+    [
+        rotcell.RUM(3, 4),
+        rotcell.GORUCell(3, 4),
+        rotcell.LinearRotLSTM(3, 4),
+        rotcell.LSTM(3, 4, layer_norm=True),
+    ],
+    ids=lambda module: type(module).__name__,
+)
+def test_torchs_own_function_skips_no_layer_that_it_was_asked_for(module):
+    quantization = pytest.importorskip("torch.ao.quantization")
+    name = type(module).__name__
+    with pytest.raises((TypeError, ValueError), match=f"{name} cannot be quantized"):
+        quantization.quantize_dynamic(nn.Sequential(module), {type(module)})
+
+
 class Derived(rotcell.RotLSTM):
     pass
 

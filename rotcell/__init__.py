@@ -110,7 +110,7 @@ torch.serialization.add_safe_globals(
         *_QUANTIZED.values(),
     ]
 )
-register_with_torch_ao()
+register_with_torch_ao(globals().values())
 
 _cuda_paths.set_up()
 _self_check.set_up()

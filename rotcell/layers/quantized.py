@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import torch
@@ -248,11 +249,16 @@ def _check(module: CellModule, name: str) -> None:
             raise ValueError(f"{parameter} of {this} must be finite to be quantized")
 
 
-def register_with_torch_ao() -> None:
-    """Let ``torch.ao.quantization.quantize_dynamic`` find the classes, in a torch that has it."""
+def register_with_torch_ao(public: Iterable[object]) -> None:
+    """Let ``torch.ao.quantization.quantize_dynamic`` find the classes, in a torch that has it.
+
+    Public layers and cells without int8 kernels are registered to raise, as torch would skip them.
+    """
     try:
         from torch.ao.quantization import quantization_mappings
     except ImportError:
         return
     mapping: dict[Any, Any] = quantization_mappings.DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS
-    mapping.update(QUANTIZED)
+    for kind in public:
+        if isinstance(kind, type) and issubclass(kind, CellModule):
+            mapping[kind] = QUANTIZED.get(kind, _Quantized)
