@@ -1,4 +1,4 @@
-"""How far bfloat16 layers on the CPU are from float64: docs/internals/cpu-errors.md.
+"""How far layers on the CPU are from float64, by dtype: docs/internals/cpu-errors.md.
 
 rotcell's layers on the instruction set in use, and torch's own. --update writes the page.
 """
@@ -6,6 +6,7 @@ rotcell's layers on the instruction set in use, and torch's own. --update writes
 from __future__ import annotations
 
 import argparse
+import itertools
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ BATCH, INPUTS, HIDDEN = 8, 100, 50
 LAYERS = (rotcell.RotLSTM, rotcell.LSTM, nn.LSTM, rotcell.RotGRU, rotcell.GRU, nn.GRU)
 KEEP_BIAS = 5.0
 SITUATIONS = {"68 steps": (68, 0.0), "256 steps, hardly forgetting": (256, KEEP_BIAS)}
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 _Prepared = tuple[nn.Module, nn.Module, torch.Tensor, list[torch.Tensor]]
 
 
@@ -26,8 +28,10 @@ def name_of(kind: type[nn.Module]) -> str:
     return f"{'nn' if kind in (nn.LSTM, nn.GRU) else 'rotcell'}.{kind.__name__}"
 
 
-def prepared(kind: type[nn.Module], steps: int, keep_bias: float, angle_bias: float) -> _Prepared:
-    """A bfloat16 layer, the same in float64, an input, and first states."""
+def prepared(
+    kind: type[nn.Module], dtype: torch.dtype, steps: int, keep_bias: float, angle_bias: float
+) -> _Prepared:
+    """A layer of this dtype, the same in float64, an input, and first states."""
     torch.manual_seed(0)
     count = 1 if "GRU" in kind.__name__ else 2
     layer = kind(INPUTS, HIDDEN)
@@ -36,18 +40,20 @@ def prepared(kind: type[nn.Module], steps: int, keep_bias: float, angle_bias: fl
         sign = -1 if kind is rotcell.RotGRU else 1
         layer.bias_ih_l0[HIDDEN : 2 * HIDDEN] += sign * keep_bias
         layer.bias_ih_l0[(3 if count == 1 else 4) * HIDDEN :] += angle_bias
-    layer.bfloat16()
+    layer.to(dtype)
     exact = kind(INPUTS, HIDDEN).double()
     exact.load_state_dict({name: p.double() for name, p in layer.state_dict().items()})
-    x = torch.randn(steps, BATCH, INPUTS).bfloat16()
-    states = [torch.randn(1, BATCH, HIDDEN).tanh().bfloat16() for _ in range(count)]
+    x = torch.randn(steps, BATCH, INPUTS).to(dtype)
+    states = [torch.randn(1, BATCH, HIDDEN).tanh().to(dtype) for _ in range(count)]
     return layer, exact, x, states
 
 
-def layer_errors(kind: type[nn.Module], steps: int, keep_bias: float) -> list[float]:
+def layer_errors(
+    kind: type[nn.Module], dtype: torch.dtype, steps: int, keep_bias: float
+) -> list[float]:
     """Errors by column. `keep_bias` is added to the bias of the gate that keeps the state."""
     # The angles of a layer that keeps its state are near 0; see `unstable` for others.
-    layer, exact, x, states = prepared(kind, steps, keep_bias, -2 * keep_bias)
+    layer, exact, x, states = prepared(kind, dtype, steps, keep_bias, -2 * keep_bias)
     true = results(exact, x.double(), [s.double() for s in states])
     return errors(results(layer, x, states), true)
 
@@ -59,7 +65,7 @@ def unstable(steps: int) -> list[float]:
     Of the bfloat16 layer; of float64 with h rounded to bfloat16 after every step; of float64 with
     first states that differ by 1e-6.
     """
-    layer, exact, x, states = prepared(rotcell.RotLSTM, steps, KEEP_BIAS, 0.0)
+    layer, exact, x, states = prepared(rotcell.RotLSTM, torch.bfloat16, steps, KEEP_BIAS, 0.0)
     wide = tuple(s.double() for s in states)
     true = exact(x.double(), wide)[0]
     rounded, (h, c) = [], wide
@@ -75,19 +81,20 @@ def page() -> str:
     instruction_set = rotcell.build_info()["instruction_set"]
     header = ["layer", *COLUMNS[:2], *(f"gradient of {name}" for name in COLUMNS[2:])]
     lines = [
-        "# How far bfloat16 layers on the CPU are from float64",
+        "# How far layers on the CPU are from float64",
         "",
         "Root mean square of the error, relative to that of the true values: the same layer in",
-        "float64, given the same numbers, already rounded to bfloat16. Written by",
+        "float64, given the same numbers, already rounded to the dtype. Written by",
         f"`python bench/cpu_errors.py --update` with the `{instruction_set}`",
         f"kernels and torch {torch.__version__}. B {BATCH}, {INPUTS} inputs, H {HIDDEN}, random",
         "weights, random gradients of outputs and last states. Rounding to bfloat16 alone is an",
         "error of about 1.7e-03.",
     ]
-    for title, situation in SITUATIONS.items():
-        lines += ["", f"## {title}", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+    for dtype, (title, situation) in itertools.product(DTYPES, SITUATIONS.items()):
+        lines += ["", f"## {str(dtype).removeprefix('torch.')}, {title}", ""]
+        lines += [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
         for kind in LAYERS:
-            row = [name_of(kind), *(f"{e:.1e}" for e in layer_errors(kind, *situation))]
+            row = [name_of(kind), *(f"{e:.1e}" for e in layer_errors(kind, dtype, *situation))]
             lines.append(f"| {' | '.join(row)} |")
     lines += [
         "",
