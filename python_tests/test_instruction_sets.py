@@ -40,7 +40,7 @@ def test_bfloat16_with_the_set_that_emulates_its_instructions():
 def test_kernels_match_the_reference_on_the_other_sets(name):
     files = [
         str(Path(__file__).with_name(f"test_{n}.py"))
-        for n in ("kernels", "special_values", "quantized")
+        for n in ("kernels", "special_values", "quantized", "row_cells")
     ]
     chosen = "reference or nan or saturate or special"
     finished = python(name, "-m", "pytest", "-q", "-x", *files, "-k", chosen)
