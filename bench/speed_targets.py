@@ -27,6 +27,8 @@ _ROT_LSTM: dict[str, dict[str, _Pair]] = {
 WITHOUT_TARGETS = ("short-256",)
 _ROT_GRU_H50: dict[str, _Pair] = {"train": (0.35, 0.22), "infer": (0.45, 0.28)}
 _ROT_GRU_FROM_H256: _Pair = (0.9, 0.7)
+#: rotcell.GRU, for every shape, single steps included; then for sequences of one row.
+_GRU, _GRU_ONE_ROW = 0.9, 0.2
 #: Packed, bidirectional or several layers, for every cell.
 _NOT_SIMPLE: _Pair = (0.9, 0.9)
 
@@ -34,6 +36,8 @@ _NOT_SIMPLE: _Pair = (0.9, 0.9)
 def target(row: Row) -> float | None:
     """Give the target of a row, if there is one for its sizes and number of threads."""
     work, cell = Work(**row["work"]), row["cell"]
+    if cell == "GRU" and row["threads"] <= 2:
+        return _GRU_ONE_ROW if work.batch == 1 and work.form != "cell" else _GRU
     if row["threads"] > 2 or work.form == "cell" or work.name in WITHOUT_TARGETS:
         return None
     pair: _Pair | None = None

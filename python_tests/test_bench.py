@@ -586,6 +586,11 @@ class TestAims:
             ("h512", "RotGRU", "infer", 1, 0.9),
             ("h128", "RotGRU", "infer", 1, None),
             ("packed-paper", "RotGRU", "infer", 2, 0.9),
+            ("h128", "GRU", "infer", 1, 0.9),
+            ("latency-256", "GRU", "infer", 2, 0.2),
+            ("bidirectional-paper", "GRU", "train", 1, 0.9),
+            ("cell-50", "GRU", "train", 1, 0.9),
+            ("paper", "GRU", "train", 4, None),
             ("two-layers-h256", "LSTM", "train", 1, 0.9),
             ("bidirectional-paper", "RotLSTM", "train", 2, 0.9),
             ("paper", "LSTM", "train", 1, None),
@@ -595,6 +600,11 @@ class TestAims:
     )
     def test_aim(self, name, cell, passes, threads, expected):
         assert speed_targets.target(made_up_row(TABLE[name], cell, passes, threads)) == expected
+
+    def test_random_shapes_of_gru_have_one(self):
+        for batch, expected in ((1, 0.2), (2, 0.9)):
+            row = made_up_row(parse(f"{batch}x19x66x406"), "GRU", "infer", 1)
+            assert speed_targets.target(row) == expected
 
     def test_every_padded_row_of_the_rotating_lstm_has_one(self):
         for work in TABLE.values():
