@@ -27,6 +27,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 ROOT = RESULTS.parents[1]
 README, BENCHMARKS = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
 QUANTIZATION = ROOT / "docs" / "guides" / "quantization.md"
+WHICH_CELL = ROOT / "docs" / "cells.md"
 Found = Mapping[str, Any]
 
 
@@ -164,29 +165,51 @@ def episodes(found: Found) -> str:
     )
 
 
-def rotations_table(found: Found) -> str:
-    """Time over that of nn.LSTM, and FLOPs over its FLOPs: one line per shape and pass."""
-    names = [name for name in rotations.LAYERS if name != rotations.TORCH]
-    lines = []
-    for row in found["rows"]:
-        counts = row["flops_per_token"]
-        entries = []
-        for name in names:
-            value = ratio(row, name, rotations.TORCH)
-            flops = counts.get(name, 0) / counts[rotations.TORCH]
-            entries.append("-" if value is None else f"{value.median:.2f} ({flops:.2f})")
-        lines.append([_of_row(row), *entries])
-    return f"{table(['time (FLOPs)', *names], lines)}\n\n{_measured_on(found)}"
+def cost_table(found: Found) -> str:
+    """Time over that of nn.LSTM, and FLOPs over its FLOPs: one line per layer."""
+    rows = found["rows"]
+    names = [name for name in rotations.LAYERS if any(name in row["timings"] for row in rows)]
+    names.remove(rotations.TORCH)
+    lines = [[f"`{name}`", *(_time_and_flops(row, name) for row in rows)] for name in names]
+    return f"{table(['time (FLOPs)', *map(_of_row, rows)], lines)}\n\n{_measured_on(found)}"
+
+
+def _time_and_flops(row: Row, name: str) -> str:
+    value, counts = ratio(row, name, rotations.TORCH), row["flops_per_token"]
+    if value is None:
+        return "-"
+    return f"{value.median:.2f} ({counts[name] / counts[rotations.TORCH]:.2f})"
 
 
 def row_cells_table(found: Found) -> str:
-    """Ratios of the times of two contestants each: one line per shape and pass."""
+    """Ratios of the times of two contestants each: one line per shape and pass.
+
+    Pairs that no row has are left out.
+    """
+    rows = found["rows"]
+    pairs = [pair for pair in row_cells.COMPARED if any(ratio(row, *pair) for row in rows)]
     lines = []
-    for row in found["rows"]:
-        values = [ratio(row, *pair) for pair in row_cells.COMPARED]
+    for row in rows:
+        values = [ratio(row, *pair) for pair in pairs]
         lines.append([_of_row(row), *("-" if v is None else f"{v.median:.2f}" for v in values)])
-    head = ["", *(f"{name} / {other}" for name, other in row_cells.COMPARED)]
+    head = ["", *(f"{name} / {other}" for name, other in pairs)]
     return f"{table(head, lines)}\n\n{_measured_on(found)}"
+
+
+def row_cells_cost(found: Found) -> str:
+    """Time over that of our LSTM, in a sentence for the largest shape."""
+    largest = max((row["work"] for row in found["rows"]), key=lambda work: work["hidden_size"])
+    rows = [row for row in found["rows"] if row["work"] == largest]
+    each = []
+    for name in (*row_cells.LAYERS, row_cells.NORMALIZED):
+        values = [ratio(row, name, row_cells.LSTM) for row in rows]
+        shown = " / ".join("-" if v is None else f"{v.median:.2f}" for v in values)
+        each.append(f"{name} {shown}")
+    where = f"{Work(**largest).label()}, {' / '.join(row['pass'] for row in rows)}"
+    return (
+        f"In units of the time of `rotcell.LSTM`, a call takes ({where}): {', '.join(each)}.\n\n"
+        f"{_measured_on(found)}"
+    )
 
 
 def int8_table(found: Found) -> str:
@@ -245,7 +268,6 @@ BENCHMARKS_PARTS: Parts = {
     "peers": ("cpu-peers.json", compare.KIND, peers),
     "threads": ("busy.json", busy.KIND, threads),
     "resets": ("resets.json", resets.KIND, episodes),
-    "rotations": ("rotations.json", rotations.KIND, rotations_table),
     "row cells": ("row_cells.json", row_cells.KIND, row_cells_table),
     "int8": ("int8.json", int8.KIND, int8_table),
 }
@@ -253,10 +275,16 @@ QUANTIZATION_PARTS: Parts = {
     "int8 on bAbI": ("int8-babi.json", int8_babi.KIND, int8_accuracy),
 }
 
+CELLS_PARTS: Parts = {
+    "cost": ("rotations.json", rotations.KIND, cost_table),
+    "cost of row cells": ("row_cells.json", row_cells.KIND, row_cells_cost),
+}
+
 PAGES = {
     README: README_PARTS,
     BENCHMARKS: BENCHMARKS_PARTS,
     QUANTIZATION: QUANTIZATION_PARTS,
+    WHICH_CELL: CELLS_PARTS,
 }
 
 

@@ -1,8 +1,8 @@
-"""What rotations of larger groups and a recurrence without a recurrent matmul cost.
+"""What each layer costs next to nn.LSTM of the same size.
 
-RotLSTM with groups of 2, 3, 4 and 8 units, LinearRotLSTM and rotcell.LSTM, next to nn.LSTM of the
-same size, in training and in inference. All run in turns. With each layer stand the FLOPs of its
-matmuls, over those of nn.LSTM. Results go into a JSON file.
+RotLSTM with groups of 2, 3, 4 and 8 units, LinearRotLSTM, layer norm and all other layers, in
+training and in inference. All run in turns. With each layer stand the FLOPs of its matmuls, over
+those of nn.LSTM. Results go into a JSON file.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ LAYERS: dict[str, tuple[Any, dict[str, Any]]] = {
     **{f"RotLSTM, k = {k}": (rotcell.RotLSTM, {"rotation_size": k}) for k in (2, 3, 4, 8)},
     "LinearRotLSTM": (rotcell.LinearRotLSTM, {}),
     "LinearRotLSTM, k = 4": (rotcell.LinearRotLSTM, {"rotation_size": 4}),
+    "LSTM, layer norm": (rotcell.LSTM, {"layer_norm": True}),
+    "RotLSTM, layer norm": (rotcell.RotLSTM, {"layer_norm": True}),
+    **{name: (getattr(rotcell, name), {}) for name in ("GRU", "RotGRU", "RUM", "GORU", "EURNN")},
 }
 WORKS = "32x100x128x128,1x200x128x128,32x100x256x256"
 
@@ -59,7 +62,7 @@ def flops(work: Work, name: str) -> int:
     """Those of the matmuls of one token."""
     kind, options = LAYERS[name]
     layer = kind(work.input_size, work.hidden_size, device="meta", **options)
-    return sum(2 * w.numel() for w in layer.parameters() if w.dim() == 2)
+    return sum(2 * w.numel() for n, w in layer.named_parameters() if n.startswith("weight"))
 
 
 def line(row: Row, name: str) -> str:

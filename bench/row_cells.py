@@ -1,7 +1,8 @@
-"""RUM, GORU and EURNN next to their plain PyTorch; layer norm next to our LSTM and a scripted loop.
+"""RUM, GORU and EURNN next to their plain PyTorch; layer norm next to our LSTM and loops of users.
 
-Forward, and forward with backward, on a CPU; all contestants of a row take turns. Results go into a
-JSON file.
+The loops are scripted by torch.jit, and compiled by torch.compile, which unrolls the steps and
+takes minutes per row. Forward, and forward with backward, on a
+CPU; all contestants of a row take turns. Results go into a JSON file.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ KIND = "row_cells"
 #: Layers, each measured against its equations in plain PyTorch.
 LAYERS = ("RUM", "GORU", "EURNN")
 LSTM, NORMALIZED, SCRIPTED = "LSTM", "LSTM with layer norm", "layer norm in a scripted loop"
-WORKS = "32x68x100x50,32x100x128x128,32x100x256x256"
+COMPILED = "layer norm in a compiled loop"
+WORKS = "32x68x100x50,32x100x128x128,1x200x128x128,32x100x256x256"
 
 Weights = list[Tensor]
 
 
-@torch.jit.script
-def scripted_loop(x: Tensor, h: Tensor, c: Tensor, weights: Weights) -> Tensor:
-    """Layer norm as users of torch.jit write it; the matmul with x is one for all steps."""
+def plain_loop(x: Tensor, h: Tensor, c: Tensor, weights: Weights) -> Tensor:
+    """Layer norm as users write it; the matmul with x is one for all steps."""
     w_ih, w_hh, b_ih, b_hh, gain_ih, gain_hh, gain_c, bias_c = weights
     rows, hidden = w_ih.shape[0], c.shape[-1]
     from_x = F.layer_norm(F.linear(x, w_ih), [rows], gain_ih, b_ih, 1e-5)
@@ -44,6 +45,18 @@ def scripted_loop(x: Tensor, h: Tensor, c: Tensor, weights: Weights) -> Tensor:
         h = torch.sigmoid(o) * torch.tanh(F.layer_norm(c, [hidden], gain_c, bias_c, 1e-5))
         outputs.append(h)
     return torch.stack(outputs)
+
+
+scripted_loop = torch.jit.script(plain_loop)
+
+
+def compiled_loop() -> Callable[[Tensor, Tensor, Tensor, Weights], Tensor]:
+    """Compile it for the sizes of the first call."""
+    torch._dynamo.reset()
+    compiled: Callable[[Tensor, Tensor, Tensor, Weights], Tensor] = torch.compile(
+        plain_loop, fullgraph=True, dynamic=False
+    )
+    return compiled
 
 
 def contestants(work: Work, train: bool) -> dict[str, Callable[[], Any]]:
@@ -76,9 +89,11 @@ def contestants(work: Work, train: bool) -> dict[str, Callable[[], Any]]:
     normalized = rotcell.LSTM(work.input_size, work.hidden_size, layer_norm=True)
     zeros = torch.zeros(work.batch, work.hidden_size)
     weights = list(normalized.parameters())
+    compiled = compiled_loop()
     functions[LSTM] = over(lstm, lambda: lstm(x)[0])
     functions[NORMALIZED] = over(normalized, lambda: normalized(x)[0])
     functions[SCRIPTED] = over(normalized, lambda: scripted_loop(x, zeros, zeros, weights))
+    functions[COMPILED] = over(normalized, lambda: compiled(x, zeros, zeros, weights))
     return functions
 
 
@@ -92,13 +107,14 @@ COMPARED = (
     *((plain(name), name) for name in LAYERS),
     (NORMALIZED, LSTM),
     (SCRIPTED, NORMALIZED),
+    (COMPILED, NORMALIZED),
 )
 
 
 def lines(row: Row) -> list[str]:
     """Give the lines of a row."""
     return [
-        f"  {name:32}{1e3 * (median(row, name) or 0):9.2f} ms, {ratio(row, name, other)} of {other}"
+        f"  {name:33}{1e3 * (median(row, name) or 0):9.2f} ms, {ratio(row, name, other)} of {other}"
         for name, other in COMPARED
     ]
 

@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -801,13 +802,19 @@ class TestRotations:
             assert counts["LinearRotLSTM"] == 2 * (4 * 9 + 4) * 8
         assert "LinearRotLSTM, k = 4" in capsys.readouterr().out
         expected = ratio(rows[1], "LSTM", "nn.LSTM").median
-        line = pages.rotations_table(found).splitlines()[3]
-        assert line.startswith(f"| B 2, T 3, in 8, H 9, infer | {expected:.2f} (1.00) |")
+        del rows[0]["timings"]["GORU"], rows[1]["timings"]["GORU"]
+        lines = pages.cost_table(found).splitlines()
+        assert lines[2].endswith(f"| {expected:.2f} (1.00) |")
+        over_torchs = ratio(rows[1], "RUM", "nn.LSTM").median
+        counted = (3 * 9 * 8 + 2 * 9 * 9) / (4 * 9 * (8 + 9))
+        (of_rum,) = (line for line in lines if line.startswith("| `RUM`"))
+        assert of_rum.endswith(f"| {over_torchs:.2f} ({counted:.2f}) |")
+        assert not any("GORU" in line for line in lines)
 
     def test_unknown_layers_are_refused(self, capsys):
         with pytest.raises(SystemExit):
-            rotations.main(["--layers", "GRU"])
-        assert "unknown layer 'GRU'" in capsys.readouterr().err
+            rotations.main(["--layers", "nn.RNN"])
+        assert "unknown layer 'nn.RNN'" in capsys.readouterr().err
 
 
 class TestInt8:
@@ -868,6 +875,10 @@ class TestInt8OnBabi:
 
 
 class TestRowCells:
+    @pytest.fixture(autouse=True)
+    def _quick_compiler(self, monkeypatch):
+        monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+
     def test_tiny_run(self, tmp_path, capsys):
         out = tmp_path / "row_cells.json"
         arguments = ["--shapes", "2x3x8x9", "--seconds", "0.01", "--out", str(out), *ANYWAY]
@@ -881,12 +892,19 @@ class TestRowCells:
         assert page.startswith("|  | RUM in plain PyTorch / RUM |")
         (expected,) = ratio(found["rows"][0], "RUM in plain PyTorch", "RUM")[:1]
         assert f"| B 2, T 3, in 8, H 9, train | {expected:.2f} |" in page
+        assert "| layer norm in a compiled loop / LSTM with layer norm |" in page
+        (over_lstm,) = ratio(found["rows"][1], "EURNN", "LSTM")[:1]
+        assert f" / {over_lstm:.2f}, LSTM with layer norm" in pages.row_cells_cost(found)
+        for row in found["rows"]:
+            del row["timings"][row_cells.COMPILED]
+        assert "compiled loop" not in pages.row_cells_table(found)
 
-    def test_the_scripted_loop_has_the_same_results(self):
+    def test_the_loops_of_layer_norm_have_the_same_results(self):
         layer = rotcell.LSTM(4, 6, layer_norm=True)
         x, zeros = torch.randn(5, 3, 4), torch.zeros(3, 6)
-        found = row_cells.scripted_loop(x, zeros, zeros, list(layer.parameters()))
-        torch.testing.assert_close(found, layer(x)[0])
+        for loop in (row_cells.scripted_loop, row_cells.compiled_loop()):
+            found = loop(x, zeros, zeros, list(layer.parameters()))
+            torch.testing.assert_close(found, layer(x)[0])
 
 
 class TestResets:
