@@ -163,6 +163,26 @@ def test_dry_run(
     assert "the data of music must be at an existing path" in capsys.readouterr().err
 
 
+def test_only_some_blocks_in_the_order_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sweep", "core", "--dry-run", "--out", str(tmp_path)]
+    assert cli.main([*words, "--only", "s3, 8 units, classic", "--only", "copying:"]) == 1
+    assert "no block of core contains 's3, 8 units, classic':" in (error := capsys.readouterr().err)
+    assert all(f"\n  {block.description}\n" in error for block in CORE.blocks)
+    found = CORE.only(["groups: s3, 8 units", "mod5, 8", "s3, 8 units, lstm"])
+    assert [block.about for block in found.blocks] == [
+        "s3, 8 units, lstm, rotlstm, classicgru, rotgru",
+        "s3, 8 units, gru",
+        "mod5, 8 units, lstm, rotlstm, classicgru, rotgru",
+        "mod5, 8 units, gru",
+    ]
+    assert cli.main([*words, "--only", "s3, 8 units, gru"]) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.endswith("groups: s3, 8 units, gru")
+    assert last.startswith("About ")
+
+
 def test_a_killed_study_continues(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rotcell.lab", "sweep", "core", "--workers", "1"]
     with subprocess.Popen([*command, "--out", str(tmp_path)], stdout=subprocess.DEVNULL) as process:

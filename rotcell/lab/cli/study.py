@@ -35,6 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="records are added to DIR/TASK/runs/*.jsonl (default results)",
     )
     parser.add_argument(
+        "--only",
+        action="append",
+        metavar="TEXT",
+        help="run only the blocks whose descriptions (see --dry-run) contain TEXT; may be given "
+        "several times, in the order to run them",
+    )
+    parser.add_argument(
         "--workers", type=positive, default=2, metavar="N", help="worker processes (default 2)"
     )
     parser.add_argument(
@@ -55,6 +62,8 @@ def data_path(text: str) -> tuple[str, Path]:
 def run(options: argparse.Namespace) -> int:
     """Run the study, or estimate its time; the exit status is 1 if a run failed."""
     study = STUDIES[options.experiment]
+    if options.only:
+        study = study.only(options.only)
     data = dict(options.data)
     for task, path in data.items():
         if not path.exists():
@@ -79,7 +88,7 @@ def _dry_run(queue: Queue, data: dict[str, Path], workers: int) -> int:
     for block, count, seconds in estimate(queue, data):
         total += seconds
         left = duration(seconds / workers)
-        print(f"{count:5} runs {left:>10}  {block.task}: {block.about}", flush=True)
+        print(f"{count:5} runs {left:>10}  {block.description}", flush=True)
     for block in queue.left_out:
         print(f"left out, there is no data for it (--data {block.task}=PATH): {block.about}")
     print(

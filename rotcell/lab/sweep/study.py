@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
 from typing import Any, Final
 
+from rotcell.lab.errors import SettingsError
 from rotcell.lab.task import Record
 from rotcell.lab.tasks import find
 
@@ -74,6 +75,11 @@ class Block:
     grid: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     tuning_seeds: int = 2
     seeds: int = 10
+
+    @property
+    def description(self) -> str:
+        """For people, and to name the block by a part of it."""
+        return f"{self.task}: {self.about}"
 
     def ready(self, known: Known) -> Iterator[Plain]:
         """The runs that can be run now or have been, tuning first, seed by seed."""
@@ -164,3 +170,14 @@ class Study:
     name: str
     about: str
     blocks: tuple[Block, ...]
+
+    def only(self, parts: Sequence[str]) -> Study:
+        """The blocks whose descriptions contain one of these texts, in the order of the texts."""
+        found: list[Block] = []
+        for part in parts:
+            named = [block for block in self.blocks if part in block.description]
+            if not named:
+                listed = "".join(f"\n  {block.description}" for block in self.blocks)
+                raise SettingsError(f"no block of {self.name} contains {part!r}:{listed}")
+            found += [block for block in named if block not in found]
+        return replace(self, blocks=tuple(found))
