@@ -24,6 +24,7 @@ from rotcell.lab.report.statistics import (
     t_cdf,
     t_quantile,
     welch,
+    wilson,
 )
 
 
@@ -146,3 +147,15 @@ def test_few_values() -> None:
     assert compare([1.0], [2.0, 3.0]) is None
     assert Moments.of([1.0]) is None
     assert [signed(x) for x in (-0.04, 0.0, 2.06, -3.0)] == ["0.0", "0.0", "+2.1", "-3.0"]
+
+
+def test_wilsons_interval_solves_its_equation() -> None:
+    assert wilson(9, 10) == pytest.approx((0.59585, 0.98212), abs=1e-5)  # SciPy 1.15
+    for successes, number in ((0, 10), (1, 5), (30, 60), (10, 10)):
+        low, high = wilson(successes, number)
+        assert 0 <= low < high <= 1
+        for bound in (low, high):  # 1.96 standard errors, of the bound, from the share
+            distance = abs(successes / number - bound)
+            assert distance**2 == pytest.approx(
+                1.959964**2 * bound * (1 - bound) / number, abs=1e-6
+            )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+import rotcell.lab
 from rotcell.lab.report.study_page import study_page, write_study
 from rotcell.lab.sweep.study import Block, Study, full_key
+from rotcell.lab.tasks import find, names
 
 STEPS = {"lstm": 1000, "rotlstm": 250}
 #: Seeds that solve the task.
@@ -75,7 +78,12 @@ def test_state_tracking_has_solved_seeds_and_the_ratio_of_steps(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("gain", "difference", "verdict"),
-    [(0.2, "-0.200", "helps"), (-0.2, "+0.200", "hurts"), (0.01, "-0.010", "tie")],
+    [
+        (0.2, "-0.200", "helps"),
+        (-0.2, "+0.200", "hurts"),
+        (0.01, "-0.010", "tie"),
+        (0, "+0.0", "tie"),
+    ],
 )
 def test_music_is_judged_by_the_paired_difference(
     tmp_path: Path, gain, difference, verdict
@@ -105,7 +113,9 @@ def test_the_overview_has_a_row_per_task_with_the_best_cell_bold(tmp_path: Path)
         for line in study_page(groups(), tmp_path).splitlines()
         if line.startswith("| groups: mod5, 8 units | ") and "/10" in line
     )
-    assert line == "| groups: mod5, 8 units | 4/10, 1,000 | **10/10, 250** |"
+    assert line == (
+        "| groups: mod5, 8 units | 4/10 [0.17, 0.69], 1,000 | **10/10 [0.72, 1.00], 250** |"
+    )
 
 
 def test_the_overview_marks_rows_that_are_under_way(tmp_path: Path) -> None:
@@ -175,7 +185,7 @@ def test_small_states_are_judged_together(tmp_path: Path) -> None:
     study = tracking_blocks(names)
     write_all(tmp_path, study, tracked)
     expected = (
-        "RotLSTM with 4 and 8 units on mod5, mod7 and S3 together: of 60 seeds, 36 are solved by "
+        "RotLSTM with 4 and 8 units on mod5, mod7 and s3 together: of 60 seeds, 36 are solved by "
         "it alone and 0 by the plain layer alone (+60 points"
     )
     page = study_page(study, tmp_path)
@@ -209,4 +219,80 @@ def test_every_layer_is_on_a_page_of_its_own(tmp_path: Path) -> None:
     write_all(tmp_path, study, tracked)
     write_study(study, tmp_path, tmp_path / "out")
     text = (tmp_path / "out" / "layers.md").read_text()
-    assert "| lstm 9 |  | 10 | 0 | - | solved 0.4000 ± 0.5164" in text
+    assert "| lstm 9 |  | 10 | 0 | - | solved 4/10 [0.17, 0.69]," in text
+
+
+def test_starts_are_one_item_of_the_protocol(tmp_path: Path) -> None:
+    study = tracking_blocks(("mod5, 8", "a5, 8"))
+
+    def outcome(settings):
+        found = tracked(settings)
+        if settings.get("start") == "zero":  # solves 4 seeds, 6 fewer than from pi
+            found["test"]["solved"] = float(settings["seed"] < 4)
+        return found
+
+    write_all(tmp_path, study, outcome)
+    page = study_page(study, tmp_path)
+    starts = page[page.index("## Where the angles start") :]
+    lines = [x for x in starts.splitlines() if "rotlstm 8 zero" in x]
+    # 2 / 2**6 each, doubled by Holm for two tests although one group commutes and one does not.
+    assert [line.split("|")[7].strip() for line in lines] == ["0.062", "0.062"]
+
+
+def anchored(page: str, task: str) -> list[list[str]]:
+    section = page[page.index("## Anchors") : page.index("## Rotating and plain layers")]
+    rows = [line for line in section.splitlines() if line.startswith(f"| {task}")]
+    return [[entry.strip() for entry in row.strip("|").split("|")] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("nll", "verdict"),
+    [(8.45, "reached"), (8.2, "better than printed"), (8.6, "not reached")],
+)
+def test_anchors_are_computed_from_the_records(tmp_path: Path, nll, verdict) -> None:
+    def outcome(settings):
+        return {"test": {"nll": nll + 0.02 * (settings["seed"] % 2) - 0.01}}
+
+    study = music()
+    write(tmp_path, study, outcome)
+    tuning = {**study.blocks[0].arms[0], "seed": 100}
+    record = {
+        "settings": json.loads(full_key("music", tuning)),
+        "outcome": {"test": {"nll": 99.0}},
+    }
+    with (tmp_path / "music" / "runs" / "core.jsonl").open("a") as file:
+        file.write(json.dumps(record) + "\n")
+    page = study_page(study, tmp_path)
+    ((task, layer, _, accepted, found, seeds, said),) = anchored(page, "music")
+    assert (task, layer, accepted) == ("music: jsb", "LSTM, 4 units", "8.4 to 8.5")
+    assert (found.partition(" ")[0], seeds, said) == (f"{nll:.3f}", "4", verdict)
+    assert [row[4] for row in anchored(page, "ptb")] == ["not run", "not run"]
+
+
+def test_printed_numbers_are_lines_in_the_curves(tmp_path: Path) -> None:
+    def outcome(settings):
+        return {"test": {"nll": 8.4 + 0.01 * settings["seed"]}}
+
+    write(tmp_path, music(), outcome)
+    file = tmp_path / "music" / "runs" / "core.jsonl"
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    history = {"validation": [8.6, 8.4]}
+    file.write_text("".join(json.dumps({**r, "history": history}) + "\n" for r in records))
+    write_study(music(), tmp_path, tmp_path / "with")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(find("music")), "anchors", ())
+        write_study(music(), tmp_path, tmp_path / "without")
+    one, other = (
+        (tmp_path / x / "music-jsb--4-units.png").read_bytes() for x in ("with", "without")
+    )
+    assert one != other
+
+
+def test_reports_name_no_task() -> None:
+    """A new task is one file: nothing that trains, sweeps or reports may know it."""
+    named = re.compile(rf"[\"'](?:{'|'.join(names())})[\"']|lab\.tasks\.")
+    root = Path(rotcell.lab.__file__).parent
+    files = [f for part in ("report", "sweep", "training") for f in (root / part).glob("*.py")]
+    files += [root / name for name in ("task.py", "judged.py", "cells.py", "lines.py", "files.py")]
+    assert files
+    assert [f.name for f in files if named.search(f.read_text(encoding="utf-8"))] == []

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 import torch
 
 from rotcell.lab.errors import DataError, SettingsError
+from rotcell.lab.judged import Anchor, Headline, Judged, Measure, Picture
 from rotcell.lab.training.environment import environment
 from rotcell.lab.training.loop import (
     Budget,
@@ -74,6 +75,29 @@ class Task(Protocol):
     def seconds(self, settings: Any, data: Path | None) -> float:
         """Processor time of a run, from a few steps measured on this machine."""
 
+    # What `rotcell.lab.judged.Judged` describes:
+    @property
+    def measure(self) -> Measure: ...
+
+    @property
+    def pooled(self) -> tuple[str, ...]: ...
+
+    @property
+    def shown(self) -> tuple[str, ...]: ...
+
+    @property
+    def anchors(self) -> tuple[Anchor, ...]: ...
+
+    @property
+    def headline(self) -> Headline | None: ...
+
+    @property
+    def picture(self) -> Picture | None: ...
+
+    def item(self, settings: Mapping[str, Any]) -> str: ...
+
+    def cell(self, settings: Mapping[str, Any]) -> str: ...
+
 
 @dataclass(frozen=True)
 class DataFile:
@@ -93,10 +117,9 @@ def read_checked(path: Path, known: Mapping[str, str]) -> tuple[bytes, DataFile]
     return content, DataFile(known.get(md5, f"unverified {path.name}"), md5)
 
 
-class LabTask(ABC):
+class LabTask(Judged, ABC):
     """A task that is a `Problem` per run, trained by the common loop."""
 
-    name: str
     about: str
     datasets: tuple[str, ...]
     needs_data: bool = False

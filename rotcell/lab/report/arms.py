@@ -1,4 +1,4 @@
-"""The arms of a study with their final runs, and the measure that decides on each task."""
+"""The arms of a study with their final runs."""
 
 from __future__ import annotations
 
@@ -6,56 +6,32 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from rotcell.lab.cells import CELLS
-from rotcell.lab.sweep.study import FIRST_TUNING_SEED, Block, Known, Plain, full_key
+from rotcell.lab.sweep.study import FIRST_TUNING_SEED, Block, Known, Plain, full_key, key_of
 from rotcell.lab.task import Record
 from rotcell.lab.tasks import find
 
 
 @dataclass(frozen=True)
-class Measure:
-    """What decides a comparison on a task."""
-
-    name: str  # in a record's test results
-    label: str
-    margin: float  # a smaller difference is a tie
-    is_better: int  # 1 if more is better, -1 if less is
-    scale: float = 1.0  # of the numbers shown
-
-
-#: By task. State tracking is judged by the share of seeds that solve it.
-MEASURES: Final[Mapping[str, Measure]] = {
-    "babi": Measure("accuracy", "accuracy in %, mean over tasks", 0.01, 1, 100),
-    "music": Measure("nll", "nats per step", 0.05, -1),
-    "text": Measure("bits_per_character", "bits per character", 0.01, -1),
-    "ptb_words": Measure("perplexity", "perplexity", 1.0, -1),
-    "ptb_characters": Measure("bits_per_character", "bits per character", 0.01, -1),
-    "pixels": Measure("accuracy", "accuracy in %", 0.003, 1, 100),
-    "copying": Measure("accuracy", "accuracy in %", 0.01, 1, 100),
-    "recall": Measure("accuracy", "accuracy in %", 0.01, 1, 100),
-}
-
-
-@dataclass(frozen=True)
 class Arm:
-    """The final runs of a layer in a block, by seed (bAbI: by seed and task)."""
+    """The final runs of a layer in a block, by seed (and by part of the task, if it has parts)."""
 
     settings: Plain
+    cell: str
     records: Mapping[tuple[int, ...], Record]
     is_whole: bool
 
     @property
     def title(self) -> str:
         """Layer, size, and where the angles start."""
-        words = self.settings["cell"], self.size, self.settings.get("start", "")
+        words = self.cell, self.size, self.settings.get("start", "")
         return " ".join(str(word) for word in words if word)
 
     @property
     def size(self) -> int:
         """Hidden units."""
-        return int(str(self.settings.get("size", self.settings.get("state_size"))))
+        return size_of(self.settings)
 
     def values(self, name: str) -> dict[tuple[int, ...], float]:
         """One of the test results of every run."""
@@ -63,8 +39,13 @@ class Arm:
         return {key: t[name] if isinstance(t, dict) else t for key, t in tests.items()}
 
 
+def size_of(settings: Mapping[str, object]) -> int:
+    """Hidden units."""
+    return int(str(settings.get("size", settings.get("state_size"))))
+
+
 def arm_of(block: Block, arms: Sequence[Plain], known: Known) -> Arm | None:
-    """The final runs of one arm, or of several that differ in their task; None without any."""
+    """The final runs of one arm, or of several that are pooled; None without any."""
     records: dict[tuple[int, ...], Record] = {}
     is_whole = True
     for place, settings in enumerate(arms):
@@ -78,7 +59,8 @@ def arm_of(block: Block, arms: Sequence[Plain], known: Known) -> Arm | None:
                 records[seed, place] = known[key]
             else:
                 is_whole = False
-    return Arm(dict(arms[0]), records, is_whole) if records else None
+    cell = find(block.task).cell(arms[0])
+    return Arm(dict(arms[0]), cell, records, is_whole) if records else None
 
 
 def _validation(block: Block, settings: Plain, known: Known) -> float:
@@ -93,21 +75,31 @@ def _validation(block: Block, settings: Plain, known: Known) -> float:
     return statistics.fmean(errors)
 
 
+def cells_of(block: Block) -> list[str]:
+    """The layers of a block, by their names in `CELLS`."""
+    return list(dict.fromkeys(map(find(block.task).cell, block.arms)))
+
+
+def _pools(block: Block, cell: str) -> list[list[Plain]]:
+    """The arms of a layer; those that differ only in the part of the task are together."""
+    task = find(block.task)
+    found: dict[str, list[Plain]] = {}
+    for arm in block.arms:
+        if task.cell(arm) == cell:
+            own = {name: value for name, value in arm.items() if name not in task.pooled}
+            found.setdefault(key_of(own), []).append(arm)
+    return list(found.values())
+
+
 def arms_of_cell(block: Block, cell: str, known: Known) -> list[Arm]:
     """The arms of a layer: of a rotating one the chosen start, of a plain one each size."""
-    arms = [arm for arm in block.arms if arm["cell"] == cell]
-    if block.task == "babi":
-        found = [arm_of(block, arms, known)] if arms else []
-    elif arms and CELLS[cell].rotating:
-        found = [arm_of(block, [min(arms, key=lambda arm: _validation(block, arm, known))], known)]
-    else:
-        found = [arm_of(block, [arm], known) for arm in arms]
-    return [arm for arm in found if arm is not None]
+    pools = _pools(block, cell)
+    if CELLS[cell].rotating and len(pools) > 1:
+        pools = [min(pools, key=lambda arms: _validation(block, arms[0], known))]
+    return [arm for arms in pools if (arm := arm_of(block, arms, known)) is not None]
 
 
 def starts_of_cell(block: Block, cell: str, known: Known) -> list[Arm]:
-    """The arms of a rotating layer, one per start of the angles; none for a plain layer or bAbI."""
-    if not CELLS[cell].rotating or block.task == "babi":
-        return []
-    found = [arm_of(block, [arm], known) for arm in block.arms if arm["cell"] == cell]
+    """The arms of a layer whose angles have a start, one per start."""
+    found = [arm_of(block, arms, known) for arms in _pools(block, cell) if "start" in arms[0]]
     return [arm for arm in found if arm is not None]

@@ -1,8 +1,9 @@
 """The planned comparisons of results/PROTOCOL.md: rotating against plain layers, and starts.
 
-A comparison is primary if the plain layer has at least as many weights as the rotating one (bAbI:
-if it is its plain layer). The p-values of primary comparisons are corrected by Holm's method within
-a numbered item of the protocol and a family of layers. Verdicts are by the corrected values.
+A comparison is primary if the plain layer is the largest of its block, which has at least as many
+weights as the rotating one where the study has such a layer. The p-values of primary comparisons
+are corrected by Holm's method within a numbered item of the protocol and a family of layers.
+Verdicts are by the corrected values.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from rotcell.lab.cells import CELLS
-from rotcell.lab.report.arms import MEASURES, Arm, arms_of_cell, starts_of_cell
+from rotcell.lab.judged import Measure
+from rotcell.lab.report.arms import Arm, arms_of_cell, cells_of, starts_of_cell
 from rotcell.lab.report.statistics import Difference, compare_pairs, holm, sign_test
 from rotcell.lab.sweep.queue import Queue
 from rotcell.lab.sweep.study import Block
 from rotcell.lab.task import Record
-from rotcell.lab.tasks.groups import CYCLIC
+from rotcell.lab.tasks import find
 
 #: The rotating layer and the plain one that it is compared with.
 PAIRS: Final = (
@@ -30,11 +32,7 @@ PAIRS: Final = (
 LEVEL: Final = 0.05
 UNFINISHED: Final = "under way"
 UNDECIDED: Final = "undecided"
-#: Item 1: the blocks that decide together, and by how much rotation must solve more.
-SMALL_STATES: Final = frozenset(
-    f"{name}, {size}" for name in ("mod5", "mod7", "s3") for size in (4, 8)
-)
-LEAST_GAIN: Final = 0.2
+TIE: Final = "tie"
 
 
 @dataclass(frozen=True)
@@ -44,12 +42,13 @@ class Evidence:
     shown: str
     p: float | None = None
     better: str = ""  # the verdict, if p stays below the level when corrected
+    otherwise: str = UNDECIDED
 
     def verdict(self, p: float | None) -> str:
         """By the corrected p."""
         if p is None:
             return ""
-        return self.better if p < LEVEL else UNDECIDED
+        return self.better if p < LEVEL else self.otherwise
 
 
 NOTHING: Final = Evidence("-")
@@ -70,8 +69,7 @@ class Comparison:
     @property
     def title(self) -> str:
         """Such as "groups: mod5, 8 units"."""
-        title, _, _ = self.block.about.partition(" units")
-        return f"{self.block.task}: {title} units"
+        return self.block.title
 
     @property
     def is_whole(self) -> bool:
@@ -79,12 +77,10 @@ class Comparison:
 
     def family(self, kind: str) -> tuple[str, ...]:
         """The comparisons whose p-values are corrected together."""
-        dataset = str(self.one.settings.get("dataset", ""))
-        item = {"groups": "cyclic" if dataset in CYCLIC else "not commutative"}
-        item |= dict.fromkeys(("copying", "recall"), "memory")
-        item |= dict.fromkeys(("music", "text", "ptb_words", "ptb_characters"), "real data")
-        layers = "gru" if "gru" in self.one.settings["cell"] else "lstm"
-        return kind, layers, item.get(self.block.task, self.block.task)
+        layers = "gru" if "gru" in self.one.cell else "lstm"
+        if self.one.cell == self.other.cell:
+            return kind, layers, "starts"
+        return kind, layers, find(self.block.task).item(self.one.settings)
 
 
 def comparisons(queue: Queue) -> list[Comparison]:
@@ -96,7 +92,7 @@ def comparisons(queue: Queue) -> list[Comparison]:
             others = arms_of_cell(block, plain, known)
             for one in arms_of_cell(block, rotating, known):
                 for other in others:
-                    is_primary = CELLS[rotating].plain == plain or block.task == "babi"
+                    is_primary = CELLS[rotating].plain == plain
                     is_primary &= other is max(others, key=lambda arm: arm.size)
                     each = _compare(block, one, other, is_primary)
                     found.setdefault((each.title, one.title, other.title), each)
@@ -108,7 +104,7 @@ def comparisons_of_starts(queue: Queue) -> list[Comparison]:
     found: dict[tuple[str, str], Comparison] = {}
     for block in queue.blocks:
         known = queue.known(block)
-        for cell in dict.fromkeys(arm["cell"] for arm in block.arms):
+        for cell in cells_of(block):
             arms = {str(a.settings["start"]): a for a in starts_of_cell(block, cell, known)}
             for arm in arms.values():
                 if "pi" in arms and arm is not arms["pi"]:
@@ -118,13 +114,14 @@ def comparisons_of_starts(queue: Queue) -> list[Comparison]:
 
 
 def _compare(block: Block, one: Arm, other: Arm, is_primary: bool) -> Comparison:
-    judge = _tracking if block.task == "groups" else _measured
+    judge = _counted if find(block.task).measure.counted else _measured
     return Comparison(block, one, other, is_primary, *judge(block, one, other))
 
 
-def _tracking(block: Block, one: Arm, other: Arm) -> tuple[tuple[str, str], Evidence, Evidence]:
+def _counted(block: Block, one: Arm, other: Arm) -> tuple[tuple[str, str], Evidence, Evidence]:
     """Share of solved seeds with McNemar's exact test, and the ratio of the steps to the target."""
-    mine, yours = one.values("solved"), other.values("solved")
+    name = find(block.task).measure.name
+    mine, yours = one.values(name), other.values(name)
     both = sorted(mine.keys() & yours.keys())
     more, less = solved_by_one(mine, yours)
     logs = [
@@ -164,7 +161,7 @@ def _ratio(logs: Sequence[float]) -> Evidence:
 
 def _measured(block: Block, one: Arm, other: Arm) -> tuple[tuple[str, str], Evidence, Evidence]:
     """Means, and the paired difference with its interval; seeds are the pairs."""
-    measure = MEASURES[block.task]
+    measure = find(block.task).measure
     mine, yours = one.values(measure.name), other.values(measure.name)
     both = sorted(mine.keys() & yours.keys())
     seeds = sorted({key[0] for key in both})
@@ -181,13 +178,15 @@ def _measured(block: Block, one: Arm, other: Arm) -> tuple[tuple[str, str], Evid
     if found is None:
         return results, NOTHING, NOTHING
     shown = f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}], n = {len(seeds)}"
-    return results, Evidence(shown, found.p, _better(block.task, found)), NOTHING
+    # Nothing outside the margin is plausible: as decided as it can be without a difference.
+    reach = max(abs(found.low), abs(found.high))
+    otherwise = TIE if reach < measure.margin * measure.scale else UNDECIDED
+    return results, Evidence(shown, found.p, _better(measure, found), otherwise), NOTHING
 
 
-def _better(task: str, found: Difference) -> str:
-    measure = MEASURES[task]
+def _better(measure: Measure, found: Difference) -> str:
     if abs(found.mean) < measure.margin * measure.scale:
-        return "tie"
+        return TIE
     return "helps" if found.mean * measure.is_better > 0 else "hurts"
 
 
@@ -228,26 +227,37 @@ def _p(p: float | None) -> str:
     return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def small_states(found: Sequence[Comparison]) -> Iterator[str]:
-    """Item 1's headline, a sentence per rotating layer whose blocks have all ended."""
-    by_cell: dict[str, list[Comparison]] = defaultdict(list)
+def headlines(found: Sequence[Comparison]) -> Iterator[str]:
+    """What blocks say together: a sentence per rotating layer whose blocks have all ended."""
+    together: dict[tuple[str, str], list[Comparison]] = defaultdict(list)
     for each in found:
-        name = each.block.about.partition(" units")[0]
-        if each.block.task == "groups" and each.is_primary and name in SMALL_STATES:
-            by_cell[str(each.one.settings["cell"])].append(each)
-    for cell, some in by_cell.items():
-        if len(some) < len(SMALL_STATES) or not all(each.is_whole for each in some):
+        headline = find(each.block.task).headline
+        if headline is not None and each.is_primary:
+            dataset = each.one.settings["dataset"]
+            if dataset in headline.datasets and each.one.size in headline.sizes:
+                together[each.block.task, each.one.cell].append(each)
+    for (name, cell), some in together.items():
+        task = find(name)
+        headline = task.headline
+        assert headline is not None
+        blocks = len(headline.datasets) * len(headline.sizes)
+        if len(some) < blocks or not all(each.is_whole for each in some):
             continue
-        counts = [
-            solved_by_one(each.one.values("solved"), each.other.values("solved")) for each in some
-        ]
+        solved = task.measure.name
+        counts = [solved_by_one(e.one.values(solved), e.other.values(solved)) for e in some]
         more, less = (sum(column) for column in zip(*counts, strict=True))
         seeds = sum(len(each.one.records) for each in some)
         p, gain = sign_test(more, less), (more - less) / seeds
-        verdict = "helps" if p < LEVEL and gain >= LEAST_GAIN else "is not shown to help"
+        verdict = "helps" if p < LEVEL and gain >= headline.least_gain else "is not shown to help"
         yield (
-            f"{CELLS[cell].title} with 4 and 8 units on mod5, mod7 and S3 together: of {seeds} "
+            f"{CELLS[cell].title} with {_listed(headline.sizes)} units on "
+            f"{_listed(headline.datasets)} together: of {seeds} "
             f"seeds, {more} are solved by it alone and {less} by the plain layer alone "
             f"({100 * gain:+.0f} points, p = {p:.2g}, McNemar). Rotation {verdict}: the protocol "
-            f"asks for p < {LEVEL} and {100 * LEAST_GAIN:.0f} points."
+            f"asks for p < {LEVEL} and {100 * headline.least_gain:.0f} points."
         )
+
+
+def _listed(values: Sequence[object]) -> str:
+    *some, last = map(str, values)
+    return f"{', '.join(some)} and {last}" if some else last

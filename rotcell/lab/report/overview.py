@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rotcell.lab.cells import CELLS
-from rotcell.lab.report.arms import MEASURES, Arm, arms_of_cell
-from rotcell.lab.report.statistics import Moments, mean_interval
+from rotcell.lab.judged import Measure
+from rotcell.lab.report.arms import Arm, arms_of_cell, cells_of, size_of
+from rotcell.lab.report.statistics import Moments, mean_interval, wilson
 from rotcell.lab.sweep.queue import Queue
-from rotcell.lab.sweep.study import Block
+from rotcell.lab.tasks import find
 
 HEAD: Final = """\
-State tracking: seeds that solve the task, and the median training steps to it.
-bAbI: mean test accuracy over 20 tasks in %; other tasks: {labels}.
-Intervals are 95 % intervals of the mean over seeds. The best of a row is bold: most solved seeds,
-then fewest steps, or the best mean. Plain layers have at least as many weights as the rotating
-layer next to them (bAbI: the same size). Rows marked * are under way."""
+{labels}
+
+Intervals are 95 % intervals: of the share of seeds that solve a task (Wilson), or of the mean over
+seeds. The best of a row is bold: most solved seeds, then fewest steps, or the best mean. Plain
+layers have at least as many weights as the rotating layer next to them, if not noted otherwise.
+Rows marked * are under way."""
 
 #: The layers of the first table: the paper's.
 MAIN: Final = ("lstm", "rotlstm", "gru", "classicgru", "rotgru")
@@ -29,7 +31,7 @@ class Row:
     """All cells on one task at one size."""
 
     task: str
-    title: str
+    title: str  # such as "groups: mod5, 8 units"
     size: int
     arms: dict[str, Arm] = field(default_factory=dict)  # by cell
 
@@ -41,26 +43,17 @@ class Row:
 
 def rows_of(queue: Queue) -> list[Row]:
     """A row per task, dataset and size with final runs; blocks of other cells share it."""
-    found: dict[tuple[str, str], Row] = {}
+    found: dict[str, Row] = {}
     for block in queue.blocks:
         known = queue.known(block)
-        for cell in dict.fromkeys(arm["cell"] for arm in block.arms):
+        for cell in cells_of(block):
             arms = arms_of_cell(block, cell, known)
             if arms:
                 largest = max(arms, key=lambda arm: arm.size)  # of a plain cell, the matched size
-                title = block.about.partition(" units")[0] + " units"
-                size = min(_size_of(arm) for arm in block.arms)
-                row = found.setdefault((block.task, title), Row(block.task, title, size))
-                row.arms[_column(block, cell)] = largest
+                size = min(map(size_of, block.arms))
+                row = found.setdefault(block.title, Row(block.task, block.title, size))
+                row.arms[cell] = largest
     return list(found.values())
-
-
-def _size_of(settings: Mapping[str, object]) -> int:
-    return int(str(settings.get("size", settings.get("state_size"))))
-
-
-def _column(block: Block, cell: str) -> str:
-    return "classicgru" if block.task == "babi" and cell == "gru" else cell
 
 
 def overview(queue: Queue) -> str:
@@ -68,8 +61,9 @@ def overview(queue: Queue) -> str:
     rows = rows_of(queue)
     if not rows:
         return "No final run has ended yet."
-    labels = ", ".join(f"{MEASURES[row.task].label}" for row in _first_of_tasks(rows))
-    parts = [HEAD.format(labels=labels or "-")]
+    shown = dict.fromkeys(row.task for row in rows)
+    labels = "\n".join(f"- `{task}`: {find(task).measure.label}" for task in shown)
+    parts = [HEAD.format(labels=labels)]
     mine = [row for row in rows if not _others(row)]
     others = [row for row in rows if _others(row)]
     parts += [_results(main_rows(mine + others))] if mine or others else []
@@ -80,7 +74,7 @@ def overview(queue: Queue) -> str:
     if costs:
         about = (
             "Processor time per training step and number of weights, divided by those of the LSTM\n"
-            "of the same row (bAbI: time per run). Times are from a machine that was in use."
+            "of the same row; without weights, time per run. The machine was in use by others."
         )
         head = _head(cells)
         parts += ["### What it costs", about, _table([*head, *costs])]
@@ -111,7 +105,7 @@ def _results(rows: Sequence[Row]) -> str:
     lines = _head(cells)
     for row in rows:
         shown = _shown(row)
-        title = f"{row.task}: {row.title}" + ("" if row.is_whole else " *")
+        title = row.title + ("" if row.is_whole else " *")
         lines.append([title, *(shown.get(cell, "") for cell in cells)])
     return _table(lines)
 
@@ -120,24 +114,21 @@ def _table(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _first_of_tasks(rows: Sequence[Row]) -> Iterator[Row]:
-    seen = {"groups", "babi"}
-    for row in rows:
-        if row.task not in seen:
-            seen.add(row.task)
-            yield row
-
-
 def _shown(row: Row) -> dict[str, str]:
     entries, ranks = {}, {}
     for cell, arm in row.arms.items():
-        entries[cell], ranks[cell] = (_tracked if row.task == "groups" else _measured)(row, arm)
+        entries[cell], ranks[cell] = _entry(find(row.task).measure, arm)
     best = max(ranks.values())
     return {cell: f"**{e}**" if ranks[cell] == best else e for cell, e in entries.items()}
 
 
-def _tracked(row: Row, arm: Arm) -> tuple[str, tuple[float, ...]]:
-    solved = arm.values("solved")
+def _entry(measure: Measure, arm: Arm) -> tuple[str, tuple[float, ...]]:
+    """What the table shows, and what makes it the best of its row."""
+    return (_counted if measure.counted else _measured)(measure, arm)
+
+
+def _counted(measure: Measure, arm: Arm) -> tuple[str, tuple[float, ...]]:
+    solved = arm.values(measure.name)
     number = sum(solved.values())
     steps = [
         arm.records[key]["outcome"]["steps_to_target"]
@@ -145,12 +136,18 @@ def _tracked(row: Row, arm: Arm) -> tuple[str, tuple[float, ...]]:
         if is_solved and arm.records[key]["outcome"]["steps_to_target"] is not None
     ]
     median = statistics.median(steps) if steps else None
-    text = f"{number:.0f}/{len(solved)}" + ("" if median is None else f", {median:,.0f}")
+    text = share(number, len(solved)) + ("" if median is None else f", {median:,.0f}")
     return text, (number / len(solved), 0.0 if median is None else -median)
 
 
+def share(successes: float, number: int) -> str:
+    """Such as 9/10 [0.60, 0.98]."""
+    low, high = wilson(successes, number)
+    return f"{successes:.0f}/{number} [{low:.2f}, {high:.2f}]"
+
+
 def seed_means(arm: Arm, name: str) -> list[float]:
-    """The mean of a measure for every seed; on bAbI over its tasks, if none is missing."""
+    """The mean of a measure for every seed; over the parts of a task, if none is missing."""
     by_seed: dict[int, list[float]] = {}
     for key, value in sorted(arm.values(name).items()):
         by_seed.setdefault(key[0], []).append(value)
@@ -158,8 +155,7 @@ def seed_means(arm: Arm, name: str) -> list[float]:
     return [statistics.fmean(values) for values in by_seed.values() if len(values) == most]
 
 
-def _measured(row: Row, arm: Arm) -> tuple[str, tuple[float, ...]]:
-    measure = MEASURES[row.task]
+def _measured(measure: Measure, arm: Arm) -> tuple[str, tuple[float, ...]]:
     means = [measure.scale * mean for mean in seed_means(arm, measure.name)]
     found, mean = Moments.of(means), statistics.fmean(means)
     digits = 1 if measure.scale > 1 else 3
@@ -185,7 +181,7 @@ def _costs(rows: Sequence[Row], cells: Sequence[str]) -> Iterator[list[str]]:
             if weights and own_weights:
                 text += f", {own_weights / weights:.2f}"
             shown.append(text)
-        yield [f"{row.task}: {row.title}", *shown]
+        yield [row.title, *shown]
 
 
 def _cost(arm: Arm) -> tuple[float, int | None]:

@@ -94,6 +94,15 @@ def mean_interval(found: Moments) -> tuple[float, float]:
     return interval.low, interval.high
 
 
+def wilson(successes: float, number: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share."""
+    z = statistics.NormalDist().inv_cdf((1 + LEVEL) / 2)
+    share, weight = successes / number, z * z / number
+    center = (share + weight / 2) / (1 + weight)
+    reach = math.sqrt(weight * (share * (1 - share) + weight / 4)) / (1 + weight)
+    return max(0.0, center - reach), min(1.0, center + reach)
+
+
 def sign_test(higher: int, lower: int) -> float:
     """The two-sided p-value of so many positive and negative signs, if both are equally likely."""
     number = higher + lower

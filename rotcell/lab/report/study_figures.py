@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 from rotcell.lab.cells import CELLS
 from rotcell.lab.errors import NotInstalledError
-from rotcell.lab.report.arms import MEASURES, Arm
+from rotcell.lab.judged import Picture
+from rotcell.lab.report.arms import Arm
 from rotcell.lab.report.overview import Row, main_rows, seed_means
 from rotcell.lab.report.palette import color_of
 from rotcell.lab.report.pictures import png
 from rotcell.lab.report.statistics import Moments, mean_interval
+from rotcell.lab.tasks import find
 
 _STYLE = {
     "font.size": 8,
@@ -53,17 +55,17 @@ def _made_on(rows: Sequence[Row]) -> str:
     return f"{', '.join(found['machine'])}; torch {', '.join(found['torch'])}."
 
 
-def _figures(rows: Sequence[Row]) -> Iterator[tuple[Figure, Sequence[Row]]]:
-    whole = [row for row in main_rows(rows) if row.is_whole and len(row.arms) > 1]
-    tracking = [row for row in whole if row.task == "groups"]
-    if tracking:
-        yield _tracking(tracking), tracking
-    babi = [row for row in whole if row.task == "babi"]
-    if babi:
-        yield _babi(babi), babi
+def _figures(found: Sequence[Row]) -> Iterator[tuple[Figure, Sequence[Row]]]:
+    whole = [row for row in main_rows(found) if row.is_whole and len(row.arms) > 1]
+    by_picture: dict[Picture, list[Row]] = {}
     for row in whole:
-        if row.task in ("music", "text"):
-            yield _curves(row), [row]
+        if (picture := find(row.task).picture) is not None:
+            by_picture.setdefault(picture, []).append(row)
+    for picture, rows in by_picture.items():
+        if picture.kind == "curves":
+            yield from ((_curves(row), [row]) for row in rows)
+        else:
+            yield (_solved if picture.kind == "solved" else _sizes_of)(picture, rows), rows
 
 
 @contextmanager
@@ -111,16 +113,22 @@ def _sizes(axes: Any, rows: Sequence[Row]) -> None:
     axes.set_xlim(sizes[0] / 1.4, sizes[-1] * 1.4)
 
 
-def _tracking(rows: Sequence[Row]) -> Figure:
-    datasets = list(dict.fromkeys(row.title.partition(",")[0] for row in rows))
+def _kind(row: Row) -> str:
+    """The title without task and size, such as "mod5"."""
+    return row.title.removeprefix(f"{row.task}: ").rpartition(",")[0]
+
+
+def _solved(picture: Picture, rows: Sequence[Row]) -> Figure:
+    datasets = list(dict.fromkeys(map(_kind, rows)))
+    name = find(rows[0].task).measure.name
     with _panels(len(datasets), 2) as (figure, axes):
         for (solved, steps), dataset in zip(axes.T, datasets, strict=True):
-            some = [row for row in rows if row.title.partition(",")[0] == dataset]
+            some = [row for row in rows if _kind(row) == dataset]
             solved.set_title(dataset)
             for cell, shift, arms in _by_cell(some):
                 style = {"color": color_of(cell), "label": CELLS[cell].title, "linewidth": 1.4}
                 x = [size * shift for size, _ in arms]
-                shares = [100 * statistics.fmean(arm.values("solved").values()) for _, arm in arms]
+                shares = [100 * statistics.fmean(arm.values(name).values()) for _, arm in arms]
                 solved.plot(x, shares, marker="o", markersize=4, **style)
                 medians = [_median_steps(arm) for _, arm in arms]
                 steps.plot(x, medians, marker="o", markersize=4, **style)
@@ -133,13 +141,7 @@ def _tracking(rows: Sequence[Row]) -> Figure:
         axes[0, 0].set_ylabel("seeds that solve it, %")
         axes[1, 0].set_ylabel("training steps (median)")
         number = len(next(iter(rows[0].arms.values())).records)
-        caption = (
-            f"State tracking: share of {number} seeds with an accuracy of at least 0.999 on "
-            "sequences four times as long as in training, and the median number of steps to a "
-            "validation error of 0.001, where more than half of the seeds reach it. Plain layers "
-            "have at least as many weights as the rotating ones."
-        )
-        return _saved(figure, axes, "state-tracking", caption)
+        return _saved(figure, axes, picture.name, picture.caption.format(seeds=number))
 
 
 def _median_steps(arm: Arm) -> float:
@@ -148,15 +150,17 @@ def _median_steps(arm: Arm) -> float:
     return statistics.median(reached) if 2 * len(reached) > len(steps) else float("nan")
 
 
-def _babi(rows: Sequence[Row]) -> Figure:
-    kinds = list(dict.fromkeys(row.title.rpartition(",")[0] for row in rows))
+def _sizes_of(picture: Picture, rows: Sequence[Row]) -> Figure:
+    measure = find(rows[0].task).measure
+    kinds = list(dict.fromkeys(map(_kind, rows)))
     with _panels(len(kinds)) as (figure, axes):
         for panel, kind in zip(axes[0], kinds, strict=True):
-            some = [row for row in rows if row.title.rpartition(",")[0] == kind]
+            some = [row for row in rows if _kind(row) == kind]
             panel.set_title(kind)
             for cell, shift, arms in _by_cell(some):
                 found = [
-                    Moments.of([100 * m for m in seed_means(arm, "accuracy")]) for _, arm in arms
+                    Moments.of([measure.scale * m for m in seed_means(arm, measure.name)])
+                    for _, arm in arms
                 ]
                 points = [(s * shift, f) for (s, _), f in zip(arms, found, strict=True) if f]
                 error = [f.mean - mean_interval(f)[0] for _, f in points]
@@ -167,19 +171,16 @@ def _babi(rows: Sequence[Row]) -> Figure:
                 )  # fmt: skip
             _sizes(panel, some)
             panel.set_xlabel("hidden size")
-        axes[0, 0].set_ylabel("test accuracy, %")
-        number = len(seed_means(next(iter(rows[0].arms.values())), "accuracy"))
-        caption = (
-            f"bAbI without padding: mean test accuracy over the tasks, {number} seeds, with 95 % "
-            "intervals of the mean."
-        )
-        return _saved(figure, axes, "babi-packed", caption)
+        axes[0, 0].set_ylabel(measure.label.partition(",")[0])
+        number = len(seed_means(next(iter(rows[0].arms.values())), measure.name))
+        return _saved(figure, axes, picture.name, picture.caption.format(seeds=number))
 
 
 def _curves(row: Row) -> Figure:
+    task, title = find(row.task), row.title.removeprefix(f"{row.task}: ")
     with _panels(1) as (figure, axes):
         panel = axes[0, 0]
-        panel.set_title(row.title)
+        panel.set_title(title)
         lowest = min(
             min(record["history"]["validation"])
             for arm in row.arms.values()
@@ -197,10 +198,21 @@ def _curves(row: Row) -> Figure:
                 epochs, [min(c) for c in columns], [max(c) for c in columns], color=color_of(cell),
                 alpha=0.2, linewidth=0,
             )  # fmt: skip
+        printed = [
+            anchor
+            for anchor in task.anchors
+            if anchor.cell in row.arms
+            and anchor.dataset == row.arms[anchor.cell].settings["dataset"]
+        ]
+        for anchor in printed:
+            panel.axhline(
+                (anchor.low + anchor.high) / 2, color=color_of(anchor.cell), linewidth=0.8,
+                linestyle=":", label=f"{CELLS[anchor.cell].title}, test result of others",
+            )  # fmt: skip
         panel.set_ylim(lowest * 0.98, lowest * 1.25)
         panel.set_xlabel("epoch")
-        panel.set_ylabel(f"validation, {MEASURES[row.task].label}")
+        panel.set_ylabel(f"validation, {task.measure.label}")
         number = len(next(iter(row.arms.values())).records)
-        caption = f"{row.title}: mean over {number} seeds; bands from the lowest to the highest."
-        name = "".join(c if c.isalnum() else "-" for c in row.title.lower()).strip("-")
+        caption = f"{title}: mean over {number} seeds; bands from the lowest to the highest."
+        name = "".join(c if c.isalnum() else "-" for c in title.lower()).strip("-")
         return _saved(figure, axes, f"{row.task}-{name}", caption)

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Final
 
 from rotcell.lab.files import write_atomically
+from rotcell.lab.report.anchors import anchors
 from rotcell.lab.report.comparisons import (
     HEAD,
     comparisons,
     comparisons_of_starts,
-    small_states,
+    headlines,
     table,
 )
 from rotcell.lab.report.overview import overview, rows_of
@@ -33,24 +34,35 @@ Study `{study}`: {about}. {done} runs are finished and {left} are to come.
 
 {overview}
 
-{figures}## Rotating and plain layers
+{figures}## Anchors
+
+Results that others printed. The plain layer must reach them before other numbers of the task are
+believed, or the difference must be explained. Final seeds only, with the settings chosen on
+validation.
+
+{anchors}
+
+## Rotating and plain layers
 
 The comparisons that [the protocol](PROTOCOL.md) plans. A rotating layer has the start of the angles
 that was best on validation. A comparison has a verdict if the plain layer has at least as many
-weights as the rotating one (bAbI: the same size); the layer of the same size is shown as well.
-p-values are corrected by Holm's method within an item of the protocol, and verdicts are by the
-corrected values. Intervals are 95 % intervals of a single comparison.
+weights as the rotating one, or the same size where the study has no such layer. The layer of the
+same size is shown as well. p-values are corrected by Holm's method within an item of the protocol,
+over the comparisons that have ended. Verdicts are by the corrected values. Intervals are 95 %
+intervals of a single comparison.
 
-- State tracking (`groups`): how many seeds solve the task, with McNemar's exact test. Steps: the
-  ratio of the steps to the target over the seeds where both layers solve it. Below 1 the rotating
-  layer is faster.
-- Other tasks: the paired difference. One below the protocol's margin is called a tie.
+- Where seeds are counted: how many solve the task, with McNemar's exact test. Steps: the ratio of
+  the steps to the target over the seeds where both layers solve it. Below 1 the rotating layer is
+  faster.
+- Elsewhere: the paired difference. It is a tie if it is below the protocol's margin and either
+  p < 0.05 or the whole interval lies inside the margin.
 
 {small}{comparisons}
 
 ## Where the angles start
 
-Each start against pi, the paper's, for the same layer and size, by the same rules.
+Each start against pi, the paper's, for the same layer and size, by the same rules. All starts are
+one item.
 
 {starts}
 
@@ -80,7 +92,7 @@ def study_page(study: Study, folder: Path, figures: str = "") -> str:
     done = sum(len(queue.known(block)) for block in files.values())
     left = sum(len(queue.pending(block)) for block in queue.blocks)
     found = comparisons(queue)
-    small = "".join(f"- {sentence}\n" for sentence in small_states(found))
+    small = "".join(f"- {sentence}\n" for sentence in headlines(found))
     answer = folder / ANSWER
     return PAGE.format(
         study=study.name,
@@ -90,6 +102,7 @@ def study_page(study: Study, folder: Path, figures: str = "") -> str:
         answer=answer.read_text(encoding="utf-8").strip() + "\n\n" if answer.is_file() else "",
         overview=overview(queue),
         figures=figures,
+        anchors=anchors(folder),
         small=f"{small}\n" if small else "",
         comparisons=table(found),
         starts=table(comparisons_of_starts(queue), STARTS_HEAD),

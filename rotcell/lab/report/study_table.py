@@ -7,22 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rotcell.lab.cells import CELLS
-from rotcell.lab.report.arms import Arm, arm_of
+from rotcell.lab.report.arms import Arm, arm_of, cells_of
+from rotcell.lab.report.overview import share
 from rotcell.lab.sweep.queue import Queue
 from rotcell.lab.sweep.study import Block, Known, Plain
+from rotcell.lab.tasks import find
 
 HEAD: Final = ("layer", "chosen", "runs", "capped", "weights", "test", "steps to target")
-#: The measures that are shown, of tasks that have many.
-SHOWN: Final[Mapping[str, tuple[str, ...]]] = {"groups": ("solved", "accuracy_128", "accuracy_512")}
 
 
 def study_table(queue: Queue) -> str:
     """Markdown; blocks without a finished final run are left out."""
     tables: dict[str, list[Sequence[str]]] = {}
     for block in queue.blocks:
-        title = f"{block.task}: {block.about.partition(' units')[0]} units"
-        head, rows = (_babi if block.task == "babi" else _layers)(block, queue.known(block))
-        table = tables.setdefault(title, [head, ["---"] * len(head)])
+        make = _parts if find(block.task).pooled else _layers
+        head, rows = make(block, queue.known(block))
+        table = tables.setdefault(block.title, [head, ["---"] * len(head)])
         table += [row for row in rows if row not in table]
     parts = [
         f"## {title}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in table)
@@ -45,8 +45,12 @@ def _layers(block: Block, known: Known) -> tuple[Sequence[str], list[Sequence[st
 def _row(block: Block, arm: Arm, choice: Plain) -> Sequence[str]:
     outcomes = [record["outcome"] for record in arm.records.values()]
     chosen = ", ".join(f"{name} {value:g}" for name, value in choice.items())
-    names = SHOWN.get(block.task) or tuple(outcomes[0]["test"])
-    tested = ", ".join(f"{name} {_mean([o['test'][name] for o in outcomes])}" for name in names)
+    names = find(block.task).shown or tuple(outcomes[0]["test"])
+    counted = {measure.name} if (measure := find(block.task).measure).counted else set()
+    tested = ", ".join(
+        f"{name} {(_solved if name in counted else _mean)([o['test'][name] for o in outcomes])}"
+        for name in names
+    )
     capped = sum(bool(outcome.get("capped")) for outcome in outcomes)
     weights = outcomes[0].get("parameters", "-")
     return (
@@ -72,16 +76,22 @@ def _mean(values: Sequence[float], scale: float = 1, digits: int = 4) -> str:
     return f"{statistics.fmean(values):.{digits}f}{spread}"
 
 
-def _babi(block: Block, known: Known) -> tuple[Sequence[str], list[Sequence[str]]]:
-    """A row per task: test accuracy in % of each layer."""
-    cells = tuple(dict.fromkeys(arm["cell"] for arm in block.arms))
-    by_task: dict[int, list[str]] = {}
+def _solved(values: Sequence[float]) -> str:
+    return share(sum(values), len(values))
+
+
+def _parts(block: Block, known: Known) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """A row per part of the task: the measure of each layer."""
+    task = find(block.task)
+    measure = task.measure
+    by_part: dict[str, list[str]] = {}
     for settings in block.arms:
         arm = arm_of(block, [settings], known)
-        row = by_task.setdefault(settings["task"], [])
-        row.append("-" if arm is None else _mean(list(arm.values("accuracy").values()), 100, 1))
-    head = ("task, %", *(CELLS["classicgru" if cell == "gru" else cell].title for cell in cells))
-    return head, [(str(task), *row) for task, row in by_task.items() if set(row) != {"-"}]
+        row = by_part.setdefault(", ".join(str(settings[name]) for name in task.pooled), [])
+        values = [] if arm is None else list(arm.values(measure.name).values())
+        row.append(_mean(values, measure.scale, 1) if values else "-")
+    head = (f"{', '.join(task.pooled)}", *(CELLS[cell].title for cell in cells_of(block)))
+    return head, [(part, *row) for part, row in by_part.items() if set(row) != {"-"}]
 
 
 def layers_page(queue: Queue) -> Iterator[str]:

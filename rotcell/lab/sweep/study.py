@@ -81,6 +81,12 @@ class Block:
         """For people, and to name the block by a part of it."""
         return f"{self.task}: {self.about}"
 
+    @property
+    def title(self) -> str:
+        """The description without the layers, such as "groups: mod5, 8 units"."""
+        head, units, _ = self.description.partition(" units")
+        return head + units
+
     def ready(self, known: Known) -> Iterator[Plain]:
         """The runs that can be run now or have been, tuning first, seed by seed."""
         chosen: list[Plain] = []

@@ -5,12 +5,14 @@ A model without memory has a loss of 10 ln 8 / (T + 20), averaged over all steps
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
+from rotcell.lab.judged import Measure
 from rotcell.lab.task import DataFile, LabTask
 from rotcell.lab.training.loop import Budget, Problem
 from rotcell.lab.training.settings import LabSettings, seed_of
@@ -76,6 +78,12 @@ class Copying(LabTask):
     test_rows: int = 512
     budget: Budget = BUDGET
     expected_epochs: int = 80
+
+    measure = Measure("accuracy", "accuracy in %", 0.01, 1, 100)
+
+    def item(self, settings: Mapping[str, Any]) -> str:
+        """Copying and recall are one item."""
+        return "memory"
 
     def problem(self, settings: LabSettings, data: Path | None) -> tuple[Problem, DataFile]:
         """Generated for the run's seed; `data` is not used."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from rotcell.lab.cells import make_layer
 from rotcell.lab.errors import DataError, NotInstalledError
+from rotcell.lab.judged import Anchor, Measure, Picture
 from rotcell.lab.task import DataFile, LabTask, read_checked
 from rotcell.lab.training.loop import Budget, Problem
 from rotcell.lab.training.settings import LabSettings, seed_of
@@ -135,6 +136,23 @@ class Music(LabTask):
     batch: int = 8
     budget: Budget = BUDGET
     expected_epochs: int = 120
+
+    measure = Measure("nll", "nats per step", 0.05, -1)
+    picture = Picture("curves")
+    anchors = (
+        Anchor(
+            "jsb",
+            "lstm",
+            "8.45",
+            8.40,
+            8.50,
+            "Bai, Kolter and Koltun 2018 (arXiv 1803.01271), an LSTM with about 300,000 weights",
+        ),
+    )
+
+    def item(self, settings: Mapping[str, Any]) -> str:
+        """Music and text are one item."""
+        return "real data"
 
     def problem(self, settings: LabSettings, data: Path | None) -> tuple[Problem, DataFile]:
         """Loaded from `data`, the folder of the .mat files."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from rotcell.lab.cells import make_layer
 from rotcell.lab.errors import DataError
+from rotcell.lab.judged import Measure
 from rotcell.lab.task import DataFile, LabTask, read_checked
 from rotcell.lab.training.loop import Budget, Problem
 from rotcell.lab.training.settings import LabSettings, seed_of
@@ -138,6 +139,8 @@ class Pixels(LabTask):
     validation: int = 5000  # of the training images, the last
     budget: Budget = BUDGET
     expected_epochs: int = 40
+
+    measure = Measure("accuracy", "accuracy in %", 0.003, 1, 100)
 
     def problem(self, settings: LabSettings, data: Path | None) -> tuple[Problem, DataFile]:
         """Loaded from `data`, the folder of the four idx files."""

@@ -10,6 +10,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from rotcell.lab.judged import Anchor
 from rotcell.lab.task import DataFile, read_checked
 from rotcell.lab.tasks.text import Text
 
@@ -48,6 +49,17 @@ class Characters(Text):
     datasets: tuple[str, ...] = ("ptb",)
     split: str = "as published"
     length: int = 150
+
+    anchors = (
+        Anchor(
+            "ptb",
+            "eurnn",
+            "1.61 (1.3 M weights), 1.69 (1,024 units)",
+            1.61,
+            1.69,
+            "README of nnRNN (Kerg et al. 2019), T 150",
+        ),
+    )
 
     def load(self, dataset: str, data: Path) -> tuple[tuple[Tensor, ...], int, DataFile]:
         """From the folder of the three files."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rotcell.lab.cells import make_layer
 from rotcell.lab.errors import DataError
+from rotcell.lab.judged import Anchor, Measure
 from rotcell.lab.task import DataFile, LabTask
 from rotcell.lab.tasks.ptb_characters import read_parts
 from rotcell.lab.tasks.text import State, detached, rows_of_text, windows
@@ -111,6 +112,22 @@ class Words(LabTask):
     length: int = 20
     budget: Budget = BUDGET
     expected_epochs: int = 13
+
+    measure = Measure("perplexity", "perplexity", 1.0, -1)
+    anchors = (
+        Anchor(
+            "ptb",
+            "lstm",
+            "115.91",
+            112.9,
+            118.9,
+            "TensorFlow's tutorial ptb_word_lm, configuration small, after Zaremba et al. 2014",
+        ),
+    )
+
+    def item(self, settings: Mapping[str, Any]) -> str:
+        """Music and text are one item."""
+        return "real data"
 
     def problem(self, settings: LabSettings, data: Path | None) -> tuple[Problem, DataFile]:
         """Loaded from `data`, the folder of the three files."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rotcell.lab.cells import make_layer
 from rotcell.lab.errors import DataError
+from rotcell.lab.judged import Measure, Picture
 from rotcell.lab.task import DataFile, LabTask, read_checked
 from rotcell.lab.training.loop import Budget, Problem
 from rotcell.lab.training.settings import LabSettings, seed_of
@@ -135,6 +136,13 @@ class Text(LabTask):
     length: int = 128
     budget: Budget = BUDGET
     expected_epochs: int = 25
+
+    measure = Measure("bits_per_character", "bits per character", 0.01, -1)
+    picture = Picture("curves")
+
+    def item(self, settings: Mapping[str, Any]) -> str:
+        """Music and text are one item."""
+        return "real data"
 
     def load(self, dataset: str, data: Path) -> tuple[tuple[Tensor, ...], int, DataFile]:
         """Training, validation and test text, the number of characters, and what it is."""
