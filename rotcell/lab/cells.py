@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -93,6 +94,7 @@ def parameters(model: nn.Module) -> int:
     return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
 
+@cache
 def matched_size(cell: str, inputs: int, outputs: int, size: int, twin: str | None = None) -> int:
     """The smallest size at which `cell` has as many weights as its rotating twin of `size`.
 
@@ -108,4 +110,8 @@ def matched_size(cell: str, inputs: int, outputs: int, size: int, twin: str | No
             return parameters(layer) + parameters(nn.Linear(units, outputs))
 
     wanted = weights(twin, size)
-    return next(units for units in count(size) if weights(cell, units) >= wanted)
+    enough = size
+    while weights(cell, enough) < wanted:
+        enough *= 2
+    units = range(size, enough + 1)  # searched in halves: studies do this on import
+    return units[bisect_left(units, wanted, key=lambda each: weights(cell, each))]
