@@ -7,6 +7,7 @@ of sys.path: the isolated setuptools, ninja and pybind11 still win. Where nothin
 setuptools is enough.
 """
 
+import contextlib
 import gzip
 import io
 import os
@@ -20,7 +21,6 @@ from pathlib import Path
 from native import native_decision
 from setuptools import build_meta
 from setuptools.build_meta import (  # noqa: F401  (these hooks need nothing from us)
-    build_editable,
     get_requires_for_build_sdist,
     prepare_metadata_for_build_editable,
     prepare_metadata_for_build_wheel,
@@ -80,8 +80,28 @@ def build_sdist(sdist_directory, config_settings=None):
     return name
 
 
+@contextlib.contextmanager
+def only_build():
+    """Wait until no other process builds in this tree: all of them write into build/."""
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    Path("build").mkdir(exist_ok=True)
+    with Path("build", "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    # setuptools packs whatever an earlier build left in build/lib*, deleted modules included.
-    for leftover in Path("build").glob("lib*"):
-        shutil.rmtree(leftover)
-    return build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
+    with only_build():
+        # setuptools packs whatever an earlier build left in build/lib*, deleted modules included.
+        for leftover in Path("build").glob("lib*"):
+            shutil.rmtree(leftover)
+        return build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    with only_build():
+        return build_meta.build_editable(wheel_directory, config_settings, metadata_directory)

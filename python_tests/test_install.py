@@ -10,6 +10,8 @@ import shutil
 import site
 import subprocess
 import sys
+import threading
+import types
 import zipfile
 from pathlib import Path
 
@@ -398,6 +400,45 @@ def test_the_build_sees_the_user_site_where_python_does(monkeypatch, tmp_path, s
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     folders = backend.target_site_packages()
     assert (site.getusersitepackages() in folders) == seen
+
+
+@pytest.mark.usefixtures("sources")
+@pytest.mark.parametrize("hook", ["build_wheel", "build_editable"])
+def test_builds_in_one_tree_take_turns(hook, monkeypatch, tmp_path):
+    """All of them write into build/, whatever they are built with."""
+    pytest.importorskip("setuptools")
+    backend = importlib.import_module("backend")
+    monkeypatch.chdir(tmp_path)
+    began = threading.Event()
+    monkeypatch.setattr(backend.build_meta, hook, lambda *arguments: began.set())
+    second = threading.Thread(target=getattr(backend, hook), args=("dist",))
+    with backend.only_build():
+        second.start()
+        assert not began.wait(0.3)
+    assert began.wait(30)
+    second.join()
+
+
+@pytest.mark.usefixtures("sources")
+@pytest.mark.parametrize("other", [("2.15.0", "first"), ("2.13.0", "second")])
+def test_another_torch_compiles_again_only_what_includes_it(other, tmp_path):
+    """Another version in the same folder, and the same version in another folder."""
+    pytest.importorskip("setuptools")
+    ninja_build = importlib.import_module("ninja_build")
+
+    def commands(version, folder):
+        path = str(tmp_path / folder / "torch" / "__init__.py")
+        torch_there = types.SimpleNamespace(__file__=path, __version__=version)
+        text = ninja_build.ninja_file(torch_there, ["c++"], None, [], None)
+        own_flags = dict(re.findall(r"^build (\S+): compile .*\n  own_flags = (.*)$", text, re.M))
+        return re.findall(r"^  command = .*$", text, re.M), own_flags
+
+    rules, flags = commands("2.13.0", "first")
+    rules_of_other, flags_of_other = commands(*other)
+    assert rules_of_other == rules
+    changed = {name for name, own in flags.items() if own != flags_of_other[name]}
+    assert changed == {name for name in flags if name.startswith("torch/")} != set()
+    assert {name.split("/")[0] for name in flags.keys() - changed} == {"cells", "cpu", "cuda"}
 
 
 def test_the_commit_is_that_of_the_tree(sources, monkeypatch, tmp_path):
