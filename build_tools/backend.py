@@ -11,6 +11,7 @@ import contextlib
 import gzip
 import io
 import os
+import re
 import shutil
 import site
 import sys
@@ -55,31 +56,6 @@ def get_requires_for_build_wheel(config_settings=None):
 get_requires_for_build_editable = get_requires_for_build_wheel
 
 
-def build_sdist(sdist_directory, config_settings=None):
-    """setuptools' sdist, with the commit, and the same bytes wherever and whenever it is made."""
-    # setuptools packs whatever was in an earlier sdist, too.
-    Path("rotcell.egg-info", "SOURCES.txt").unlink(missing_ok=True)
-    name = build_meta.build_sdist(sdist_directory, config_settings)
-    path = Path(sdist_directory, name)
-    top = name.removesuffix(".tar.gz")
-    date = int(os.environ.get("SOURCE_DATE_EPOCH", 0)) or int(path.stat().st_mtime)
-    with tarfile.open(path) as archive:
-        files = {m.name: archive.extractfile(m).read() for m in archive if m.isfile()}
-        executable = {m.name for m in archive if m.isfile() and m.mode & 0o100}
-    files[f"{top}/{COMMIT_FILE}"] = f"{git_commit()}\n".encode()
-    with (
-        path.open("wb") as raw,
-        gzip.GzipFile("", "wb", mtime=date, fileobj=raw) as compressed,
-        tarfile.open(fileobj=compressed, mode="w") as archive,
-    ):
-        for file in sorted(files):
-            member = tarfile.TarInfo(file)
-            member.size, member.mtime = len(files[file]), date
-            member.mode = 0o755 if file in executable else 0o644
-            archive.addfile(member, io.BytesIO(files[file]))
-    return name
-
-
 @contextlib.contextmanager
 def only_build():
     """Wait until no other process builds in this tree: all of them write into build/."""
@@ -92,6 +68,35 @@ def only_build():
     with Path("build", "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    """setuptools' sdist, with the commit, and the same bytes wherever and whenever it is made."""
+    with only_build():
+        # setuptools packs whatever was in an earlier sdist, too.
+        Path("rotcell.egg-info", "SOURCES.txt").unlink(missing_ok=True)
+        name = build_meta.build_sdist(sdist_directory, config_settings)
+    path = Path(sdist_directory, name)
+    top = name.removesuffix(".tar.gz")
+    date = int(os.environ.get("SOURCE_DATE_EPOCH", 0)) or int(path.stat().st_mtime)
+    # What setuptools adds depends on whether it packs a clone or an unpacked sdist.
+    made = re.compile(rf"{re.escape(top)}/(setup\.cfg$|rotcell\.egg-info/)")
+    with tarfile.open(path) as archive:
+        members = [m for m in archive if m.isfile() and not made.match(m.name)]
+        files = {m.name: archive.extractfile(m).read() for m in members}
+        executable = {m.name for m in members if m.mode & 0o100}
+    files[f"{top}/{COMMIT_FILE}"] = f"{git_commit()}\n".encode()
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile("", "wb", mtime=date, fileobj=raw) as compressed,
+        tarfile.open(fileobj=compressed, mode="w") as archive,
+    ):
+        for file in sorted(files):
+            member = tarfile.TarInfo(file)
+            member.size, member.mtime = len(files[file]), date
+            member.mode = 0o755 if file in executable else 0o644
+            archive.addfile(member, io.BytesIO(files[file]))
+    return name
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,31 @@ def test_scripts_that_workflows_call_are_there():
             path = REPOSITORY / script
             assert path.is_file(), f"{workflow.name} calls {script}"
             assert script.endswith(".yml") or os.access(path, os.X_OK), script
+
+
+def build_sdist(tree, output):
+    environment = os.environ | {
+        "PYTHONPATH": str(tree / "build_tools"),
+        "SOURCE_DATE_EPOCH": "1700000000",
+    }
+    script = "import sys, backend; backend.build_sdist(sys.argv[1])"
+    command = [sys.executable, "-c", script, str(output)]
+    subprocess.run(command, cwd=tree, env=environment, capture_output=True, check=True)
+    (sdist,) = output.glob("*.tar.gz")
+    return sdist
+
+
+def test_an_sdist_has_sources_alone_and_makes_itself_again(tmp_path):
+    pytest.importorskip("setuptools", "77")
+    first = build_sdist(REPOSITORY, tmp_path / "first")
+    with tarfile.open(first) as archive:
+        names = [name.split("/", 1)[1] for name in archive.getnames()]
+        archive.extractall(tmp_path / "unpacked")
+    left_out = r"(results|bench/results|\.ci|\.github|[^/]*\.egg-info)/|.*\.(so|pyc)$"
+    assert [name for name in names if re.match(left_out, name)] == []
+    assert {"pyproject.toml", "setup.py", "PKG-INFO", "COMMIT", "rotcell/__init__.py"} <= set(names)
+    (tree,) = (tmp_path / "unpacked").iterdir()
+    assert build_sdist(tree, tmp_path / "second").read_bytes() == first.read_bytes()
 
 
 def check_symbols(tmp_path, source, *options):

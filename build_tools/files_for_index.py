@@ -1,4 +1,4 @@
-"""A wheel for a package index, and the check of what its library needs."""
+"""Wheels and the sdist for a package index, and the check of what the wheels' library needs."""
 
 import os
 import platform
@@ -15,6 +15,7 @@ from check_symbols import faults
 ROOT = Path(__file__).resolve().parent.parent
 MANYLINUX = "2_28"  # torch's own
 ARCHITECTURES = ("x86_64", "aarch64")
+CONSTRAINTS = ROOT / "build_tools" / "release_constraints.txt"
 NO_COMMIT_DATE = "1577836800"  # of files in the wheel, outside a clone
 
 
@@ -41,6 +42,9 @@ def _build(arch, folder):
         "ROTCELL_CUDA": "0",
         "ROTCELL_NATIVE": "1",
         "ROTCELL_PLATFORM": f"manylinux_{MANYLINUX}_{arch}",
+        # Of the isolated build: older versions of pip read the first, newer ones the second.
+        "PIP_CONSTRAINT": str(CONSTRAINTS),
+        "PIP_BUILD_CONSTRAINT": str(CONSTRAINTS),
     }
     environment.setdefault("SOURCE_DATE_EPOCH", commit_date())
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
@@ -59,7 +63,7 @@ def check(wheel):
             yield from faults(archive.extract(name, folder), MANYLINUX)
 
 
-def make(arch, output):
+def make_wheel(arch, output):
     """Build, check and keep a wheel; its path. What is wrong with it ends the program."""
     with tempfile.TemporaryDirectory() as folder:
         wheel = _build(arch, folder)
@@ -68,3 +72,18 @@ def make(arch, output):
             raise SystemExit("\n".join(found))
         output.mkdir(parents=True, exist_ok=True)
         return Path(shutil.copyfile(wheel, output / wheel.name))
+
+
+def make_sdist(output):
+    """Build the sdist with the setuptools of releases, whichever this Python has; its path."""
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as packages, tempfile.TemporaryDirectory() as folder:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        subprocess.run([*pip, "--target", packages, "--requirement", str(CONSTRAINTS)], check=True)
+        environment = {"SOURCE_DATE_EPOCH": commit_date(), **os.environ}
+        environment["PYTHONPATH"] = os.pathsep.join([packages, str(ROOT / "build_tools")])
+        script = "import sys, backend; backend.build_sdist(sys.argv[1])"
+        command = [sys.executable, "-c", script, folder]
+        subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=True)
+        (sdist,) = Path(folder).glob("*.tar.gz")
+        return Path(shutil.copyfile(sdist, output / sdist.name))
