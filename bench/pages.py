@@ -72,21 +72,27 @@ def random_shapes(found: Found) -> str:
 
 
 def summary(found: Found) -> str:
-    """Range and median of the time over torch's, one sentence per layer of torch."""
-    of_torch: dict[str, list[str]] = {}
-    for cell in (cell for cell in CELLS if any(row["cell"] == cell for row in found["rows"])):
-        rows = (ratio(row) for row in found["rows"] if row["cell"] == cell)
-        ratios = [value.median for value in rows if value]
-        of_torch.setdefault("nn.GRU" if "GRU" in cell else "nn.LSTM", []).append(
-            f"`{cell}` {min(ratios):.2f} to {max(ratios):.2f} "
-            f"(median {statistics.median(ratios):.2f} of {len(ratios)} rows)"
-        )
-    sentences = [
-        f"In units of the time of `{torchs}`, a call takes: {', '.join(each)}."
-        for torchs, each in of_torch.items()
-    ]
-    where = f"{machine.summary(found['machine'])}, {found['settings']['dtype']}"
-    return f"{' '.join(sentences)}\n\n{where}."
+    """Range and median of the time over torch's: a sentence for rotating layers, one for plain."""
+    ratios: dict[str, list[float]] = {}
+    for row in found["rows"]:
+        value = ratio(row)
+        if value is not None:
+            ratios.setdefault(row["cell"], []).append(value.median)
+
+    def shown(cell: str) -> str:
+        values = ratios[cell]
+        return f"{min(values):.2f} to {max(values):.2f} (median {statistics.median(values):.2f})"
+
+    settings = found["settings"]
+    shapes = len({row["work"]["name"] for row in found["rows"]})
+    threads = " and ".join(map(str, settings["threads"]))
+    where = f"{machine.summary(found['machine'])}, {settings['dtype']}"
+    return (
+        f"A call of `RotLSTM` takes {shown('RotLSTM')} of the time of `nn.LSTM`, a call of `RotGRU`\n"
+        f"{shown('RotGRU')} of the time of `nn.GRU`. `rotcell.LSTM` and `rotcell.GRU` compute the\n"
+        f"same as torch's layers in {shown('LSTM')} and {shown('GRU')} of their time.\n\n"
+        f"{shapes} shapes, training and inference, {threads} threads: {where}."
+    )
 
 
 def _key(row: Row) -> tuple[str, str, str, int]:
@@ -236,7 +242,7 @@ def int8_accuracy(found: Found) -> str:
         f"per task ({tasks} tasks, seed {seeds}), answer {statistics.mean(before):.1f} % of the "
         f"test questions. With int8 weights they lose {int8_babi.points_lost(rows):.2f} points in "
         f"the mean, at most {largest:.1f} on a task. {changed} of {asked:,} answers differ.\n\n"
-        f"{machine.summary(found['machine'])}, {found['started'][:10]}."
+        f"{machine.summary(found['machine'])}."
     )
 
 
@@ -250,10 +256,21 @@ def _measured_on(found: Found) -> str:
     return f"{count} thread{'s' if threads != [1] else ''}; {machine.summary(found['machine'])}."
 
 
-def caveat(found: Found) -> str:
-    """What a reader must know about how the numbers came about; empty if all was as it should."""
-    wrong = machine.faults(found["machine"])
-    return f"\n\n**Measured {' and '.join(wrong)}; to be measured again.**" if wrong else ""
+def provenance(found: Found) -> str:
+    """When a result was measured, at which commit, and how busy the machine was."""
+    described, day = found["machine"], found["started"][:10]
+    wrong = machine.faults(described)
+    if wrong:
+        return f"**Measured on {day} {' and '.join(wrong)}; to be measured again.**"
+    others = described["cores_used_by_others"]
+    load = f"other processes used {others:g} of {described['cores']} cores"
+    return f"Measured on {day} at commit {described['commit']}; {load}."
+
+
+def with_provenance(text: str, found: Found) -> str:
+    """Append it to the last paragraph, or below a table that ends the text."""
+    space = "\n\n" if text.splitlines()[-1].startswith("|") else " "
+    return f"{text}{space}{provenance(found)}"
 
 
 #: Name of a mark: the result file, its kind, and what is made of it.
@@ -302,7 +319,7 @@ def fill(text: str, parts: Parts, folder: Path) -> str:
             before, rest = text.split(begin)
             after = rest.split(end)[1]
             found = results.load(folder / file, kind)
-            text = f"{before}{begin}\n{make(found)}{caveat(found)}\n\n{end}{after}"
+            text = f"{before}{begin}\n{with_provenance(make(found), found)}\n\n{end}{after}"
     return text
 
 

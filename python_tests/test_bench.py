@@ -745,6 +745,43 @@ class TestPages:
             "| RotLSTM train, B 32, T 68, in 100, H 50 | 4.00 |"
         ]
 
+    def test_speed_in_two_sentences(self):
+        rows = [
+            made_up_row(TABLE[name], cell, "train", 1, rotcell=[own], torch=[1.0])
+            for cell, owns in (
+                ("RotLSTM", (0.5, 1.1, 0.7)), ("LSTM", (0.6, 1.0, 0.4)),
+                ("RotGRU", (0.2, 0.1, 0.3)), ("GRU", (0.2, 0.2, 0.2)),
+            )
+            for name, own in zip(("paper", "long", "h128"), owns, strict=True)
+        ]  # fmt: skip
+        described = {"cpu": "Z80", "instruction_set": "none", "versions": {"torch": "0"}}
+        settings = {"threads": [1], "dtype": "float32"}
+        text = pages.summary({"settings": settings, "rows": rows, "machine": described})
+        sentences, where = text.split("\n\n")
+        assert " ".join(sentences.split()) == (
+            "A call of `RotLSTM` takes 0.50 to 1.10 (median 0.70) of the time of `nn.LSTM`, a call "
+            "of `RotGRU` 0.10 to 0.30 (median 0.20) of the time of `nn.GRU`. `rotcell.LSTM` and "
+            "`rotcell.GRU` compute the same as torch's layers in 0.40 to 1.00 (median 0.60) and "
+            "0.20 to 0.20 (median 0.20) of their time."
+        )
+        assert where == "3 shapes, training and inference, 1 threads: Z80, none, torch 0, float32."
+
+    def test_a_table_says_when_and_how_it_was_measured(self):
+        described = {
+            "commit": "abc", "dirty": False, "cores": 2, "cores_used_by_others": 0.02,
+            "load_at_start": 9.0,
+        }  # fmt: skip
+        found = {"started": "2026-11-19T05:40:49+00:00", "machine": described}
+        measured = "Measured on 2026-11-19 at commit abc; other processes used 0.02 of 2 cores."
+        assert pages.with_provenance("| a |", found) == f"| a |\n\n{measured}"
+        assert pages.with_provenance("On a Z80.", found) == f"On a Z80. {measured}"
+        described["dirty"], described["cores_used_by_others"] = True, 1.5
+        assert pages.provenance(found) == (
+            "**Measured on 2026-11-19 on a loaded machine (load average 9.0 on 2 cores, other "
+            "processes used 1.5 of them) and with uncommitted changes to abc; to be measured "
+            "again.**"
+        )
+
     def test_missing_marks_are_explained(self, tmp_path):
         with pytest.raises(ValueError, match="must have the marks <!-- layers: "):
             pages.fill("# rotcell\n", pages.BENCHMARKS_PARTS, tmp_path)
