@@ -85,14 +85,17 @@ def summary(found: Found) -> str:
 
     settings = found["settings"]
     shapes = len({row["work"]["name"] for row in found["rows"]})
-    threads = " and ".join(map(str, settings["threads"]))
+    counts = " and ".join(map(str, settings["threads"]))
+    threads = f"{counts} thread{'s' * (settings['threads'] != [1])}"
     where = f"{machine.summary(found['machine'])}, {settings['dtype']}"
-    return (
-        f"A call of `RotLSTM` takes {shown('RotLSTM')} of the time of `nn.LSTM`, a call of `RotGRU`\n"
-        f"{shown('RotGRU')} of the time of `nn.GRU`. `rotcell.LSTM` and `rotcell.GRU` compute the\n"
-        f"same as torch's layers in {shown('LSTM')} and {shown('GRU')} of their time.\n\n"
-        f"{shapes} shapes, training and inference, {threads} threads: {where}."
+    sentences = (
+        f"A call of `RotLSTM` takes {shown('RotLSTM')} of the time of `nn.LSTM`, "
+        f"a call of `RotGRU` {shown('RotGRU')} of the time of `nn.GRU`. "
+        "`rotcell.LSTM` and `rotcell.GRU` compute the same as torch's layers "
+        f"in {shown('LSTM')} and {shown('GRU')} of their time."
     )
+    where += f". {shapes} shapes, training and inference, {threads}"
+    return f"{sentences}\n\n{where}."
 
 
 def _key(row: Row) -> tuple[str, str, str, int]:
