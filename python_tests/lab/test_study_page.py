@@ -72,8 +72,8 @@ def test_state_tracking_has_solved_seeds_and_the_ratio_of_steps(tmp_path: Path) 
     entries = row(study_page(groups(), tmp_path), "groups: mod5, 8 units")
     assert entries[1:5] == ["rotlstm 8 pi", "lstm 8", "10 of 10", "4 of 10"]
     # Six seeds for rotation, none against: 2 / 2**6.
-    assert entries[5:8] == ["+6", "0.031", "solves more"]
-    assert entries[8:] == ["0.25 [0.25, 0.25], n = 4", "< 0.001", "faster"]
+    assert entries[5:8] == ["+6", "0.031 (0.031)", "solves more"]
+    assert entries[8:] == ["0.25 [0.25, 0.25], n = 4", "< 0.001 (< 0.001)", "faster"]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,36 @@ def test_music_is_judged_by_the_paired_difference(
     entries = row(study_page(music(), tmp_path), "music: jsb")
     assert entries[5].startswith(difference)
     assert entries[7] == verdict
+
+
+@pytest.mark.parametrize(("noise", "verdict"), [(0.01, "tie"), (0.2, "undecided")])
+def test_a_tie_needs_an_interval_inside_the_margin(tmp_path: Path, noise, verdict) -> None:
+    """Both differences are far from significant and smaller than the margin of 0.05."""
+
+    def outcome(settings):
+        seed, is_rotating = settings["seed"], settings["cell"] == "rotlstm"
+        return {"test": {"nll": 8.0 + seed + noise * (-1) ** seed * is_rotating}}
+
+    write(tmp_path, music(), outcome)
+    entries = row(study_page(music(), tmp_path), "music: jsb")
+    assert entries[5].startswith(("+0.000", "-0.000"))
+    assert entries[7] == verdict
+
+
+def test_the_table_of_bab_i_names_the_layer_that_ran(tmp_path: Path) -> None:
+    """bAbI calls the GRU without rotation "gru"; elsewhere that is rotcell.GRU."""
+    arms = tuple(
+        {"task": task, "cell": cell, "state_size": 10, "epochs": 1}
+        for cell in ("gru", "rotgru")
+        for task in (1, 2)
+    )
+    study = Study("made-up", "", (Block("babi", "core", "packed, 10 units, gru", arms, seeds=3),))
+
+    def outcome(settings):
+        return {"test": 0.4 + 0.1 * (settings["cell"] == "rotgru") + 0.01 * settings["seed"]}
+
+    write(tmp_path, study, outcome)
+    assert row(study_page(study, tmp_path), "babi: packed")[1:3] == ["rotgru 10", "classicgru 10"]
 
 
 def test_an_unfinished_comparison_has_no_verdict(tmp_path: Path) -> None:
@@ -172,12 +202,13 @@ def test_p_values_are_corrected_within_an_item(tmp_path: Path) -> None:
     study = tracking_blocks(("mod5, 8", "mod7, 8", "a5, 8"))
     write_all(tmp_path, study, tracked)
     page = study_page(study, tmp_path)
-    for name, p in (("mod5", 2 * 2 / 2**6), ("mod7", 2 * 2 / 2**6), ("a5", 2 / 2**6)):
+    raw = 2 / 2**6
+    for name, p in (("mod5", 2 * raw), ("mod7", 2 * raw), ("a5", raw)):
         lines = [x for x in page.splitlines() if x.startswith(f"| groups: {name}, 8 units | rotl")]
         same, matched = ([e.strip() for e in line.strip("|").split("|")] for line in lines[:2])
         assert (same[2], same[6:8]) == ("lstm 8", ["", ""])  # smaller than the rotating layer
         verdict = "solves more" if p < 0.05 else "undecided"
-        assert (matched[2], matched[6:8]) == ("lstm 9", [f"{p:.3f}", verdict])
+        assert (matched[2], matched[6:8]) == ("lstm 9", [f"{raw:.3f} ({p:.3f})", verdict])
 
 
 def test_small_states_are_judged_together(tmp_path: Path) -> None:
@@ -211,7 +242,7 @@ def test_starts_are_compared_with_pi(tmp_path: Path) -> None:
     ]
     entries = [entry.strip() for entry in line.strip("|").split("|")]
     assert entries[1:5] == ["rotlstm 8 zero", "rotlstm 8 pi", "10 of 10", "10 of 10"]
-    assert entries[8:] == ["2.00 [2.00, 2.00], n = 10", "< 0.001", "slower"]
+    assert entries[8:] == ["2.00 [2.00, 2.00], n = 10", "< 0.001 (< 0.001)", "slower"]
 
 
 def test_every_layer_is_on_a_page_of_its_own(tmp_path: Path) -> None:
@@ -236,7 +267,7 @@ def test_starts_are_one_item_of_the_protocol(tmp_path: Path) -> None:
     starts = page[page.index("## Where the angles start") :]
     lines = [x for x in starts.splitlines() if "rotlstm 8 zero" in x]
     # 2 / 2**6 each, doubled by Holm for two tests although one group commutes and one does not.
-    assert [line.split("|")[7].strip() for line in lines] == ["0.062", "0.062"]
+    assert [line.split("|")[7].strip() for line in lines] == ["0.031 (0.062)"] * 2
 
 
 def anchored(page: str, task: str) -> list[list[str]]:
@@ -283,7 +314,7 @@ def test_printed_numbers_are_lines_in_the_curves(tmp_path: Path) -> None:
         patch.setattr(type(find("music")), "anchors", ())
         write_study(music(), tmp_path, tmp_path / "without")
     one, other = (
-        (tmp_path / x / "music-jsb--4-units.png").read_bytes() for x in ("with", "without")
+        (tmp_path / x / "music-jsb-4-units.png").read_bytes() for x in ("with", "without")
     )
     assert one != other
 

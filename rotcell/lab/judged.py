@@ -47,6 +47,8 @@ class Picture:
     kind: Literal["solved", "sizes", "curves"]
     name: str = ""  # of the file; the row's if empty, for a figure per row
     caption: str = ""  # with {seeds}
+    printed: str = ""  # the label of what `Judged.printed` gives
+    constant: str = ""  # the label of what `Judged.constant` gives
 
 
 class Judged:
@@ -65,6 +67,14 @@ class Judged:
     def item(self, settings: Mapping[str, Any]) -> str:
         """The item of the protocol, within which p-values are corrected together."""
         return self.name
+
+    def printed(self, settings: Mapping[str, Any]) -> float | None:
+        """The printed result of a layer with these settings, in the numbers shown."""
+        return None
+
+    def constant(self, settings: Mapping[str, Any]) -> float | None:
+        """The result of the best constant answer, in the numbers shown."""
+        return None
 
     def cell(self, settings: Mapping[str, Any]) -> str:
         """The name of the layer in `rotcell.lab.cells`."""

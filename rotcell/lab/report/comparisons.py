@@ -42,7 +42,7 @@ class Evidence:
     shown: str
     p: float | None = None
     better: str = ""  # the verdict, if p stays below the level when corrected
-    otherwise: str = UNDECIDED
+    otherwise: str = UNDECIDED  # the verdict if it does not
 
     def verdict(self, p: float | None) -> str:
         """By the corrected p."""
@@ -178,9 +178,9 @@ def _measured(block: Block, one: Arm, other: Arm) -> tuple[tuple[str, str], Evid
     if found is None:
         return results, NOTHING, NOTHING
     shown = f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}], n = {len(seeds)}"
-    # Nothing outside the margin is plausible: as decided as it can be without a difference.
-    reach = max(abs(found.low), abs(found.high))
-    otherwise = TIE if reach < measure.margin * measure.scale else UNDECIDED
+    margin = measure.margin * measure.scale
+    # Not seeing a difference is not a tie: the interval must exclude one as large as the margin.
+    otherwise = TIE if -margin < found.low and found.high < margin else UNDECIDED
     return results, Evidence(shown, found.p, _better(measure, found), otherwise), NOTHING
 
 
@@ -204,8 +204,8 @@ def corrected(found: Sequence[Comparison], kind: str) -> dict[int, float]:
 
 
 HEAD: Final = (
-    "task", "rotating", "plain", "rotating: result", "plain: result", "difference", "p", "verdict",
-    "steps", "p of steps", "verdict on steps",
+    "task", "rotating", "plain", "rotating: result", "plain: result", "difference", "p (corrected)",
+    "verdict", "steps", "p of steps (corrected)", "verdict on steps",
 )  # fmt: skip
 
 
@@ -218,7 +218,8 @@ def table(found: Sequence[Comparison], head: Sequence[str] = HEAD) -> str:
         for test, ps in ((each.final, final), (each.speed, speed)):
             p = ps.get(place)
             verdict = test.verdict(p) if each.is_whole else UNFINISHED
-            row += [test.shown, _p(p), "" if test.p is None else verdict]
+            shown = "" if p is None else f"{_p(test.p)} ({_p(p)})"
+            row += [test.shown, shown, "" if test.p is None else verdict]
         rows.append(tuple(row))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 

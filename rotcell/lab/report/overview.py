@@ -130,11 +130,7 @@ def _entry(measure: Measure, arm: Arm) -> tuple[str, tuple[float, ...]]:
 def _counted(measure: Measure, arm: Arm) -> tuple[str, tuple[float, ...]]:
     solved = arm.values(measure.name)
     number = sum(solved.values())
-    steps = [
-        arm.records[key]["outcome"]["steps_to_target"]
-        for key, is_solved in solved.items()
-        if is_solved and arm.records[key]["outcome"]["steps_to_target"] is not None
-    ]
+    steps = arm.steps_to_target()
     median = statistics.median(steps) if steps else None
     text = share(number, len(solved)) + ("" if median is None else f", {median:,.0f}")
     return text, (number / len(solved), 0.0 if median is None else -median)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ from rotcell.lab.report.palette import color_of
 from rotcell.lab.report.pictures import png
 from rotcell.lab.report.statistics import Moments, mean_interval
 from rotcell.lab.tasks import find
+from rotcell.lab.training.environment import dates_of
 
 _STYLE = {
     "font.size": 8,
@@ -27,6 +30,8 @@ _STYLE = {
     "grid.linewidth": 0.6,
     "legend.frameon": False,
 }
+GRAY = "#555555"
+_PRINTED: Any = {"marker": "D", "markersize": 5, "markerfacecolor": "white", "linestyle": "none"}
 #: How far cells are moved apart so that none hides another, as a factor of the size.
 _APART = 1.03
 
@@ -46,13 +51,15 @@ def study_figures(rows: Sequence[Row]) -> Iterator[Figure]:
 
 
 def _made_on(rows: Sequence[Row]) -> str:
-    """The processors and versions of torch of all runs that a figure shows."""
+    """The processors, versions of torch and newest commit of all runs that a figure shows."""
     records = [r for row in rows for arm in row.arms.values() for r in arm.records.values()]
     found = {
         name: sorted({str(record["environment"][name]) for record in records})
         for name in ("machine", "torch")
     }
-    return f"{', '.join(found['machine'])}; torch {', '.join(found['torch'])}."
+    dates = dates_of({str(record["environment"].get("commit")) for record in records})
+    commits = f" Commits up to {max(dates)}." if dates else ""
+    return f"{', '.join(found['machine'])}; torch {', '.join(found['torch'])}.{commits}"
 
 
 def _figures(found: Sequence[Row]) -> Iterator[tuple[Figure, Sequence[Row]]]:
@@ -87,11 +94,14 @@ def _saved(figure: Any, axes: Any, name: str, caption: str) -> Figure:
         for each in axes.flatten()
         for line, label in zip(*each.get_legend_handles_labels(), strict=True)
     }
+    cells = {cell.title for cell in CELLS.values()}
+    labels = sorted(handles, key=lambda label: label.partition(",")[0] not in cells)  # cells first
+    most = 2 + 2 * axes.shape[1]  # in one line
     figure.legend(
-        handles.values(),
-        handles.keys(),
+        [handles[label] for label in labels],
+        labels,
         loc="outside upper center",
-        ncols=min(len(handles), 2 + 2 * axes.shape[1]),
+        ncols=len(labels) if len(labels) <= most else math.ceil(len(labels) / 2),
     )
     return Figure(name, caption, png(figure))
 
@@ -145,13 +155,13 @@ def _solved(picture: Picture, rows: Sequence[Row]) -> Figure:
 
 
 def _median_steps(arm: Arm) -> float:
-    steps = [r["outcome"]["steps_to_target"] for r in arm.records.values()]
-    reached = [step for step in steps if step is not None]
-    return statistics.median(reached) if 2 * len(reached) > len(steps) else float("nan")
+    reached = arm.steps_to_target()
+    return statistics.median(reached) if 2 * len(reached) > len(arm.records) else float("nan")
 
 
 def _sizes_of(picture: Picture, rows: Sequence[Row]) -> Figure:
-    measure = find(rows[0].task).measure
+    task = find(rows[0].task)
+    measure = task.measure
     kinds = list(dict.fromkeys(map(_kind, rows)))
     with _panels(len(kinds)) as (figure, axes):
         for panel, kind in zip(axes[0], kinds, strict=True):
@@ -169,11 +179,25 @@ def _sizes_of(picture: Picture, rows: Sequence[Row]) -> Figure:
                     markersize=4, linewidth=1.4, capsize=2, color=color_of(cell),
                     label=CELLS[cell].title,
                 )  # fmt: skip
+                for size, arm in arms:
+                    if (printed := _mean_of(task.printed, arm)) is not None:
+                        panel.plot(size * shift, printed, color=color_of(cell), **_PRINTED)
+                        panel.plot([], [], label=picture.printed, color=GRAY, **_PRINTED)
+            constant = _mean_of(task.constant, next(iter(some[0].arms.values())))
+            if constant is not None:
+                panel.axhline(constant, color=GRAY, linewidth=1, label=picture.constant)
             _sizes(panel, some)
             panel.set_xlabel("hidden size")
         axes[0, 0].set_ylabel(measure.label.partition(",")[0])
         number = len(seed_means(next(iter(rows[0].arms.values())), measure.name))
         return _saved(figure, axes, picture.name, picture.caption.format(seeds=number))
+
+
+def _mean_of(reference: Callable[[Mapping[str, Any]], float | None], arm: Arm) -> float | None:
+    """A reference of a task, its mean over an arm's records; None if any has none."""
+    found = [reference(record["settings"]) for record in arm.records.values()]
+    there = [each for each in found if each is not None]
+    return statistics.fmean(there) if there and len(there) == len(found) else None
 
 
 def _curves(row: Row) -> Figure:
@@ -192,7 +216,7 @@ def _curves(row: Row) -> Figure:
             epochs = range(1, len(columns) + 1)
             panel.plot(
                 epochs, [statistics.fmean(c) for c in columns], color=color_of(cell), linewidth=1.2,
-                label=CELLS[cell].title,
+                label=_label(arm),
             )  # fmt: skip
             panel.fill_between(
                 epochs, [min(c) for c in columns], [max(c) for c in columns], color=color_of(cell),
@@ -213,6 +237,15 @@ def _curves(row: Row) -> Figure:
         panel.set_xlabel("epoch")
         panel.set_ylabel(f"validation, {task.measure.label}")
         number = len(next(iter(row.arms.values())).records)
-        caption = f"{title}: mean over {number} seeds; bands from the lowest to the highest."
-        name = "".join(c if c.isalnum() else "-" for c in title.lower()).strip("-")
+        caption = (
+            f"{title}: mean over {number} seeds; bands from the lowest to the highest. A plain "
+            "layer has at least as many weights as the rotating one."
+        )
+        name = re.sub("[^a-z0-9]+", "-", title.lower()).strip("-")
         return _saved(figure, axes, f"{row.task}-{name}", caption)
+
+
+def _label(arm: Arm) -> str:
+    """Such as "LSTM, 214 units", or "RotLSTM, 200 units, spread"."""
+    start = arm.settings.get("start")
+    return f"{CELLS[arm.cell].title}, {arm.size} units{f', {start}' if start else ''}"

@@ -26,7 +26,7 @@ ANSWER: Final = "answer.md"
 STARTS_HEAD: Final = ("task", "start", "pi", "start: result", "pi: result", *HEAD[5:])
 PAGE: Final = """# What is rotation for?
 
-Study `{study}`: {about}. {done} runs are finished and {left} are to come.
+Study `{study}`: {about}. {done:,} runs are finished and {left:,} are to come.
 [The protocol](PROTOCOL.md) was written before the first of them. This page is made by
 `rotcell-lab report results --study {study} --out results`.
 
@@ -47,15 +47,16 @@ validation.
 The comparisons that [the protocol](PROTOCOL.md) plans. A rotating layer has the start of the angles
 that was best on validation. A comparison has a verdict if the plain layer has at least as many
 weights as the rotating one, or the same size where the study has no such layer. The layer of the
-same size is shown as well. p-values are corrected by Holm's method within an item of the protocol,
-over the comparisons that have ended. Verdicts are by the corrected values. Intervals are 95 %
-intervals of a single comparison.
+same size is shown as well. Each row has the 95 % interval and the p-value of one test; in
+parentheses is the p-value corrected by Holm's method within an item of the protocol, over the
+comparisons that have ended. Verdicts are by the corrected value, so a row can be undecided although
+its own interval excludes zero (of a ratio: one).
 
 - Where seeds are counted: how many solve the task, with McNemar's exact test. Steps: the ratio of
   the steps to the target over the seeds where both layers solve it. Below 1 the rotating layer is
   faster.
-- Elsewhere: the paired difference. It is a tie if it is below the protocol's margin and either
-  p < 0.05 or the whole interval lies inside the margin.
+- Elsewhere: the paired difference. It is a tie if it is significant but below the protocol's
+  margin, or if its interval lies within the margin.
 
 {small}{comparisons}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
+from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -70,6 +71,17 @@ def _of_clone(package: Path) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return f"{head}+changes" if changed else head
+
+
+def dates_of(commits: Iterable[str]) -> list[str]:
+    """The days of those commits that the clone of rotcell has, if it is in one."""
+    package, days = Path(rotcell.__file__).resolve().parent, []
+    for each in commits:
+        try:
+            days.append(_git(package, "show", "--no-patch", "--format=%cs", each.split("+")[0]))
+        except (OSError, subprocess.SubprocessError):
+            continue
+    return days
 
 
 def _git(package: Path, *arguments: str) -> str:

@@ -13,6 +13,9 @@ from rotcell.lab.errors import TrainingError
 from rotcell.lab.judged import Judged, Measure, Picture
 from rotcell.lab.tasks.babi.data.source import Source
 from rotcell.lab.tasks.babi.estimate import estimate
+from rotcell.lab.tasks.babi.experiments import PAPER_SIZE
+from rotcell.lab.tasks.babi.report.constant import DATA, constant_accuracy
+from rotcell.lab.tasks.babi.report.paper import PRINTED
 from rotcell.lab.tasks.babi.settings import RunSettings
 
 
@@ -30,7 +33,9 @@ class Babi(Judged):
         "sizes",
         "babi-packed",
         "bAbI without padding: mean test accuracy over the tasks, {seeds} seeds, with 95 % "
-        "intervals of the mean.",
+        "intervals of the mean. Gray: always the most frequent answer in training.",
+        printed="paper, padded",
+        constant="constant answer",
     )
 
     def settings(self, plain: Mapping[str, Any]) -> RunSettings:
@@ -59,6 +64,16 @@ class Babi(Judged):
     def cell(self, settings: Mapping[str, Any]) -> str:
         """The GRU of these runs is RotGRU without rotation."""
         return "classicgru" if settings["cell"] == "gru" else str(settings["cell"])
+
+    def printed(self, settings: Mapping[str, Any]) -> float | None:
+        """The paper's mean, which is of padded stories."""
+        if settings["state_size"] != PAPER_SIZE or settings["cell"] not in PRINTED:
+            return None
+        return PRINTED[settings["cell"]][settings["task"]].mean
+
+    def constant(self, settings: Mapping[str, Any]) -> float | None:
+        """On the official data."""
+        return constant_accuracy(DATA, settings["task"])
 
     def score(self, record: Mapping[str, Any]) -> tuple[float, float]:
         """Error on the validation questions; bAbI has no target to reach."""
