@@ -55,6 +55,34 @@ def test_the_readme_can_be_read() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 200
 
 
+def row_of(page: str, *start: str) -> list[str]:
+    """The one row of a page's tables that begins with these entries, without bold."""
+    beginning = f"| {' | '.join(start)} |"
+    lines = (ROOT / page).read_text().replace("**", "").splitlines()
+    (line,) = [line for line in lines if line.startswith(beginning)]
+    return [entry.strip() for entry in line.strip("|").split("|")]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [("our runs, 10 seeds [95 % interval]", "our runs"), ("paper", "paper")],
+)
+def test_the_readme_has_the_means_of_the_results_page(ours: str, theirs: str) -> None:
+    assert row_of("README.md", ours)[1:5] == row_of("results/babi/README.md", theirs)[1:5]
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/cells.md", "docs/results/index.md", "results/answer.md"]
+)
+def test_pages_quote_the_gain_of_small_states_alike(page: str) -> None:
+    task = "babi: packed, the paper's epochs and rate, 10 units"
+    entry = row_of("results/README.md", task, "rotlstm 10", "lstm 10")[5]
+    mean, low, high = (float(number) for number in re.findall(r"[-+][\d.]+", entry))
+    quoted = re.sub(r"[\s+*]+", " ", (ROOT / page).read_text())
+    found = re.findall(r"([\d.]+) points \[([\d.]+), ([\d.]+)\]", quoted)
+    assert (f"{mean:.1f}", f"{low:.1f}", f"{high:.1f}") in found
+
+
 # docs/internals/add-a-cell.md: its code is a cell that works
 
 

@@ -122,7 +122,7 @@ _SIDE_BY_SIDE: Final = """\
 <title>{{title}}</title>
 <style>
 body { margin: 0; display: flex; flex-wrap: wrap; }
-iframe { flex: 1 1 700px; height: 100vh; border: 0; }
+iframe { flex: 1 1 600px; height: 100vh; border: 0; }
 </style>
 </head>
 <body>
