@@ -12,7 +12,7 @@ import tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILER = os.environ.get("CXX", "c++")
-WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]  # .ci/sanitize has the CPU's
+WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]  # .ci/sanitize has the flags for CPU kernels
 NEED_CUDA_OR_TORCH = ("device.cu", "module.cpp")
 Fault = dict[str, Any]
 

@@ -37,9 +37,9 @@ from cuda_compiler import find_nvcc, nvcc_command, toolkit_of
 FLAGS = ["-std=c++20", "-pthread", "-DROTCELL_EMULATOR", "-DROTCELL_PTX", *includes()]
 # No contraction: PTX rounds a product and a sum separately.
 FAST = ["-O2", "-march=native", "-ffp-contract=off"]
-# Of the kernels only the names and launches are needed.
+# Only the names and launches of the kernels are needed.
 PLAIN = ["-O0"]
-# One function asks it whether an address is of an allocation; the test expects that.
+# ptx_test expects AddressSanitizer's answer whether an address belongs to an allocation.
 ADDRESS = "-fsanitize=address"
 ASKING = ("warp.cpp", "ptx_test.cpp")
 # The driver's arguments in each run, longest runs first. All sequences run where there are
@@ -103,7 +103,7 @@ def compile_ptx(folder: Path, pool: ThreadPoolExecutor) -> None:
 
 
 def link_ptx(given: Path, folder: Path) -> None:
-    """Takes what is checked of what check_kernels kept: it compiles every source."""
+    """Link the PTX that is checked; check_kernels kept that of every source."""
     for architecture in CHECKED:
         (folder / architecture).mkdir(parents=True)
         for name in KERNEL_FILES:
@@ -153,7 +153,7 @@ def plant(fault: Fault, ptx: Path, work: Path) -> str | None:
 
 
 def executed_share(files: list[Path]) -> str:
-    """Of the instructions, and of those of tensor cores, by ptx::write_coverage of some runs."""
+    """The share of instructions, and of mma, executed in these runs (ptx::write_coverage)."""
     executed, known = set(), set()
     for file in files:
         for line in file.read_text(encoding="utf-8").splitlines():

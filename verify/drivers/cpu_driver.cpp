@@ -1,6 +1,6 @@
 // Runs every CPU kernel on small sequences without torch, so that sanitizers see nothing but the
-// kernels. float results are held against double ones, and results computed on several threads, and
-// backward in pieces, against those of one.
+// kernels. Compares float results with double ones, and results of several threads, and of a
+// backward pass in pieces, with those of one thread.
 //
 //   cpu_driver [--list | --threads]
 //     list: only name the instruction sets;
@@ -40,7 +40,7 @@ const char* name(MatmulMode matmuls) {
   }
 }
 
-// The sum of what several threads found is not to the bit that of one.
+// The sum over several threads differs in bits from that of one thread.
 constexpr size_t kWeightGradient = 12;
 
 void run_on_several_threads(CellIndex cell, const Shape& shape) {
@@ -77,7 +77,8 @@ double check(CellIndex cell, const Shape& shape) {
         static_cast<long long>(shape.outputs), shape.packed ? " packed" : "",
         shape.reverse ? " reverse" : "",
         shape.activations.gates == GateActivation::kHardSigmoid ? " hard gates" : "",
-        shape.layout == Layout::kBatch ? "rows in lanes" : name(shape.matmuls), rounding, threads);
+        shape.layout == Layout::kBatch ? "batch-vectorized" : name(shape.matmuls), rounding,
+        threads);
   }
   return rounding;
 }
@@ -153,7 +154,7 @@ float matmul_of_pairs(const BFloat16* row, const BFloat16* weights, int64_t dept
   return sum;
 }
 
-// Of all magnitudes, with some denormals and, in the products, some more.
+// Numbers of all magnitudes; some, and more of their products, are denormal.
 std::vector<BFloat16> any_bfloat16(int64_t count, int seed) {
   std::mt19937 generator(seed);
   std::vector<BFloat16> values(count);

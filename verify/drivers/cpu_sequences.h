@@ -1,5 +1,5 @@
-// Sequences that the drivers of the kernels run, on the CPU kernels: the results that others are
-// held against. All buffers are heap blocks of the exact size, so that sanitizers see overruns.
+// Sequences that the drivers run, on the CPU kernels, whose results are the reference for all
+// others. All buffers are heap blocks of the exact size, so that sanitizers see overruns.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct Shape {
   MatmulMode matmuls = MatmulMode::kByChunk;
   Layout layout = Layout::kUnits;
   Activations activations = {GateActivation::kSigmoid, GateActivation::kSigmoid};
-  BiasOf bias_of = BiasOf::kLayer;  // of rows: for matmuls by step
+  BiasOf bias_of = BiasOf::kLayer;  // kRow: only for matmuls by step
 };
 
 struct Sequence {

@@ -1,5 +1,5 @@
 // Runs every CUDA kernel on small sequences in the emulator, without torch, so that sanitizers see
-// nothing but the kernels, and holds the results against those of the CPU kernels in double.
+// nothing but the kernels, and compares the results with those of the CPU kernels in double.
 //
 //   cuda_driver [--quick | --stages | --tensor | --unrolled | --clusters] [--once] [--stop]
 //               [--stepwise | --resident | --cooperative | --cluster] [--ptx FOLDER [--coverage
@@ -260,7 +260,7 @@ void check_all() {
     }
   }
   check_tiles(37, 4);
-  // More blocks than one have each tile.
+  // Several blocks share each tile.
   check_cells<float>({37, 3, 0, 6, 0, true, true}, on(Path::kCooperative, 9));
   check_cells<__half>({37, 3, 0, 6, 0, true, false}, on(Path::kCooperative, 9));
   // Weights beyond the registers, operands of several stages, more rows than a tile.

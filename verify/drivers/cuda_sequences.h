@@ -135,7 +135,7 @@ class CudaCell {
     std::vector<T> gates, cells;
   };
 
-  // Of gates that were kept.
+  // The activations of the gates that were kept.
   std::vector<double> activations(const std::vector<T>& kept) const {
     using KeptAs = cuda::KeptActivation<T>;
     std::vector<double> result(kept.size());

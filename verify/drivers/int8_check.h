@@ -90,7 +90,7 @@ inline int64_t wrong_int8_results(const cpu::Int8Kernels& kernels, const Int8Cas
   return wrong;
 }
 
-// Of all instructions that run here; returns how many cases failed.
+// Checks all instructions that run here; returns how many cases failed.
 inline int check_int8() {
   int failures = 0;
   const cpu::Int8KernelList list = cpu::usable_int8_kernels();

@@ -129,7 +129,7 @@ Results<T> run_layer(CellIndex index, const Case& c, Threads threads) {
     hooks = {.resets = resets.get(), .recurrent_dropout = dropout.data()};
   if (zoneout) hooks.zoneout_h = {keep_h.data(), H};
   if (zoneout && has_c) hooks.zoneout_c = {keep_c.data(), 0};
-  // Of a row cell.
+  // The parameters of a row cell.
   constexpr int64_t kLayers = 3;
   RowParameters<T> parameters{.hidden = H, .layers = kLayers, .norm = cell.has_norm ? 1.5 : 0};
   std::vector<std::vector<T>> values(cell.parameter_count);
@@ -225,8 +225,8 @@ void check(CellIndex index, const Case& c, Threads threads) {
   const auto one = run_layer<float>(index, c, {1, 1});
   const double of_threads = difference(several, one);
   const double rounding = difference(one, run_layer<double>(index, c, threads));
-  // Signs of small numbers and nearly opposite vectors enter the math of row cells: in float these
-  // are others.
+  // The math of row cells uses signs of small numbers and nearly opposite vectors, which rounding
+  // to float can flip.
   if (of_threads < 1e-5 && (rounding < 1e-5 || kCells[index].sees_rows)) return;
   ++failures;
   std::printf("FAILED %s B%d T%d I%d H%d P%d, %s: float against double %.2g, threads %.2g\n",

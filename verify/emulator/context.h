@@ -8,8 +8,8 @@
 
 #if defined(__x86_64__) && !defined(ROTCELL_EMULATOR_UCONTEXT)
 
-// Saves what a call must preserve on the present stack, stores the stack pointer in *save, and goes
-// on where `stack_pointer` was stored.
+// Saves what a call must preserve on the present stack, stores the stack pointer in *save, and
+// continues where `stack_pointer` was stored.
 extern "C" void rotcell_emulator_switch(void** save, void* stack_pointer);
 
 namespace rotcell::emulator {

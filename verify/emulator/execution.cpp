@@ -323,7 +323,7 @@ void check_launch(const char* name, Kind kind, const cuda::Grid& grid) {
   if (kind == Kind::clusters) {
     if (grid.cluster == 0 || grid.blocks % grid.cluster != 0)
       cuda::launch_failed(name, grid, "invalid cluster size");
-    // A GPU would let the others wait for the first to end, but nobody here wants that.
+    // A GPU would queue the remaining clusters; here too many are an error.
     const int64_t fitting = clusters_at_once(grid);
     if (grid.blocks / grid.cluster > fitting)
       cuda::launch_refused(name, grid, fitting * grid.cluster);

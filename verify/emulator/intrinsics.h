@@ -9,7 +9,7 @@
 #include "emulator/vector_types.h"
 #include "emulator/waiting.h"
 
-// Of the running thread: the emulator changes them whenever it goes over to another one.
+// Indices of the running thread: the emulator changes them whenever it switches threads.
 extern uint3 threadIdx __attribute__((visibility("hidden")));
 extern uint3 blockIdx __attribute__((visibility("hidden")));
 extern dim3 blockDim __attribute__((visibility("hidden")));

@@ -34,7 +34,7 @@ struct Copy {
   bool exists;  // or zeros are written
 };
 
-// Those of a thread, in order. A plain array, as ThreadSanitizer must not watch it.
+// A thread's copies, in order. A plain array, as ThreadSanitizer must not watch it.
 struct Copies {
   static constexpr unsigned most = 256;
   Copy begun[most];
@@ -104,7 +104,8 @@ struct Block {
 
 #if defined(ROTCELL_EMULATOR_RACES)
   // Addresses by which ThreadSanitizer learns who waited for whom: two for the block barrier, two
-  // for every thread's warp barriers. By turns, so that the next barrier does not mix with this.
+  // for every thread's warp barriers. They alternate, so that the next barrier does not mix with
+  // this one.
   std::unique_ptr<char[]> tokens;
   char* block_token(unsigned turn) { return &tokens[turn % 2]; }
   char* thread_token(unsigned thread, unsigned turn) { return &tokens[2 + 2 * thread + turn % 2]; }

@@ -14,7 +14,7 @@ constexpr Place place_in_matrix(int lane, int element) {
   return {lane / 4, lane % 4 * 2 + element};
 }
 
-// A [16, 16] is four 8 x 8 matrices: above and below, first the left ones.
+// A [16, 16] is four 8 x 8 matrices: upper and lower left, then upper and lower right.
 inline constexpr int elements_of_a = 8;
 constexpr Place place_in_a(int lane, int element) {
   const int matrix = element / 2;

@@ -42,8 +42,8 @@ ROTCELL_EMULATOR_UNWATCHED void wait_for_warp(unsigned mask, Site site);
 ROTCELL_EMULATOR_UNWATCHED uint64_t shuffle(unsigned mask, uint64_t sent, unsigned source,
                                             Site site);
 
-// Of the four matrices that a warp reads together: the row that a lane points at (lanes 0 to 7 at
-// those of the first, and so on), and those that it reads itself.
+// A lane's part of the four matrices that a warp reads together: the row that it points at (lanes 0
+// to 7 point at rows of the first matrix, and so on), and the rows that it reads.
 struct MatrixRows {
   const void* given;
   const void* read[4];

@@ -44,7 +44,7 @@ void add_integers(Operations& o, const std::string& type) {
   const auto two = [](auto f) { return each_lane<T, T, T>(Kind::integer, f); };
   o["min." + type] = two([](T a, T b) { return std::min(a, b); });
   o["max." + type] = two([](T a, T b) { return std::max(a, b); });
-  // By zero the result is not laid down.
+  // Division by zero has no specified result.
   o["div." + type] = two([](T a, T b) { return b == 0 ? T(-1) : T(a / b); });
   o["rem." + type] = two([](T a, T b) { return b == 0 ? T(-1) : T(a % b); });
   o["shr." + type] = each_lane<T, T, uint32_t>(Kind::integer, [](T a, uint32_t distance) {

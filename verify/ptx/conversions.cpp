@@ -20,7 +20,7 @@ To truncated(From x) {
   return static_cast<To>(x);
 }
 
-// Of a register that may be longer than the number in it.
+// For a register that may be longer than the number in it.
 void run_sign_extension(Warp& warp, const Instruction& instruction, uint32_t active) {
   uint64_t* to = warp.to<uint64_t>(instruction.operands[0]);
   for_lanes(active, [&](int lane) {

@@ -120,7 +120,7 @@ void run_commit(Warp& warp, const Instruction&, uint32_t active) {
   for_lanes(active, [&](int lane) { ++warp.groups[lane]; });
 }
 
-// What is read may change until then, and what is written is written only then.
+// The copy reads and writes its memory when it is waited for, which is as late as it may.
 void run_wait(Warp& warp, const Instruction& instruction, uint32_t active) {
   const uint32_t groups_left = *warp.from<uint32_t>(instruction.operands[0]);
   std::erase_if(warp.copies, [&](const Copy& copy) {
@@ -157,8 +157,8 @@ void run_signal(Warp& warp, const Instruction& instruction, uint32_t active) {
   });
 }
 
-// A GPU may show a signal late, so that a warp that asks again sees one more than before, and knows
-// no more than what came with that. What it knows already it cannot miss.
+// A GPU may show a signal late, so a warp that polls again sees one more signal than before, and
+// learns only what came with that signal. It keeps what it already knows.
 void run_acquire(Warp& warp, const Instruction& instruction, uint32_t active) {
   warp.saw_nothing_new = true;
   for_lanes(active, [&](int lane) {

@@ -23,7 +23,7 @@ string_view trimmed(string_view text) {
   return text;
 }
 
-// The first word, which is taken off the text.
+// Removes and returns the first word of the text.
 string_view take_word(string_view& text) {
   text = trimmed(text);
   const auto end = std::find_if(text.begin(), text.end(), is_space);

@@ -14,7 +14,7 @@ class Module {
   // `file` is what errors call it.
   Module(std::string file, std::string text);
 
-  // Such as 80.
+  // The compute capability, such as 80.
   int target() const { return target_; }
   // Where the text of each kernel begins, by its symbol.
   const std::map<std::string, size_t>& entries() const { return entries_; }

@@ -11,7 +11,7 @@
 
 namespace rotcell::ptx {
 
-// Of each warp that is alive, how much of it has happened before (a vector clock).
+// How much of each warp that is alive has happened before (a vector clock).
 using Clock = std::vector<uint32_t>;
 
 void join(Clock& clock, const Clock& other);
@@ -54,7 +54,7 @@ struct Accessor {
 // What an access must not meet; null if it meets nothing.
 const char* conflict(Accesses* first, size_t count, Access access, const Accessor& accessor);
 
-// Of global memory, by address.
+// The accesses to global memory, by address.
 class GlobalAccesses {
  public:
   // Calls f(first, count) for the places of these bytes.

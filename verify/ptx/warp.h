@@ -15,7 +15,7 @@
 
 namespace rotcell::ptx {
 
-// In which a number of a type lies in a register.
+// The type in which a register holds a number.
 template <class T>
 using Slot = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 
@@ -83,7 +83,7 @@ class Warp {
   Clock clock;     // of all warps that are alive
   uint32_t id;     // among the warps of the launch, from 1 on
   uint32_t place;  // among those that are alive
-  // Of each counter, how many of its signals the warp has seen.
+  // How many signals of each counter the warp has seen.
   std::map<uint64_t, size_t> seen_signals;
   bool saw_nothing_new = false;  // when it last asked for a counter
 
@@ -103,7 +103,7 @@ class Warp {
   }
   uint32_t& mask_to(const Operand& operand) { return registers_[operand.word]; }
   uint32_t mask(const Operand& operand) const { return *from<uint32_t>(operand); }
-  // Of a register of either width.
+  // The number in a register of either width.
   uint64_t number(const Operand& operand, int lane) const {
     return operand.width == Width::eight ? from<uint64_t>(operand)[lane]
                                          : from<uint32_t>(operand)[lane];
@@ -128,7 +128,7 @@ class Warp {
   void mark_copy(uint64_t address, size_t bytes, bool is_under_way) const;
   const unsigned char* parameter(uint64_t address, size_t bytes) const;
 
-  // What comes is later than what others know of this warp by now.
+  // What follows is later than what other warps know of this one.
   void tick() { ++clock[place]; }
 
  private:

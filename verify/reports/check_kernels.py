@@ -25,7 +25,7 @@ ARCHITECTURES = parse_list("7.5 8.0 8.6 8.9 9.0 10.0 12.0")
 
 
 def compile_all(toolkit, ptx):
-    """What ptxas reports for all sources. Their PTX goes into that folder, if there is one."""
+    """What ptxas reports for all sources. Keeps their PTX in the folder `ptx`, if given."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     options = ["--resource-usage", "-Werror=all-warnings", *(a.gencode for a in ARCHITECTURES)]
     jobs = int(os.environ.get("MAX_JOBS") or len(os.sched_getaffinity(0)))

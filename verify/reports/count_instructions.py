@@ -22,7 +22,7 @@ from cuda_compiler import find_nvcc, nvcc_command, toolkit_of
 
 
 class LoopCounts(NamedTuple):
-    """Of the instructions of a loop, each counted once."""
+    """The instructions of a loop, each counted once."""
 
     kinds: dict[str, int]
     barriers: int  # of the block
@@ -44,7 +44,7 @@ class LoopCounts(NamedTuple):
 
     @property
     def matmuls(self):
-        """What multiplies, an instruction of a tensor core for many."""
+        """Multiplications; an instruction of a tensor core counts as many."""
         return 1000 * self.kinds.get("mma", 0) + self.kinds.get("fma", 0)
 
     def __str__(self):

@@ -49,7 +49,7 @@ class Instruction(NamedTuple):
 
     @property
     def kind(self):
-        # Uniform instructions do for a warp what the others do for a thread.
+        # Uniform instructions do for a warp what ordinary ones do for a thread.
         return _KIND_OF.get(self.base, INTEGER)
 
     @property
@@ -199,7 +199,7 @@ def loads_in_flight(instructions):
 
 
 def find_nvdisasm(nvcc=None, packages=None):
-    """That of the toolkit, on the PATH, or of the package nvidia-cuda-nvdisasm; None if nowhere."""
+    """nvdisasm of the toolkit, on the PATH, or of nvidia-cuda-nvdisasm; None if there is none."""
     folders = [Path(nvcc).resolve().parent] if nvcc else []
     installed = [Path(p) for p in (packages, sysconfig.get_path("purelib")) if p]
     folders += [folder for root in installed for folder in sorted(root.glob("nvidia/*/bin"))]

@@ -20,7 +20,7 @@ void check(bool right, const std::string& what);
 void expect_error(const std::string& what, const std::vector<std::string>& parts,
                   const std::function<void()>& launch);
 
-// body(name of the order) with each of them; afterwards it is forward.
+// body(name of the order) in each order; afterwards the order is forward.
 void in_every_order(const std::function<void(const std::string&)>& body);
 
 // A heap block of the exact size, aligned as CUDA's allocations are, full of NaNs.

@@ -98,7 +98,7 @@ uint32_t result(const std::string& body, uint32_t first, uint32_t second = 0) {
 
 uint32_t bits(float x) { return std::bit_cast<uint32_t>(x); }
 
-// The same of floats in %f1 and %f2, with the result in %f3.
+// The same for floats in %f1 and %f2, with the result in %f3.
 float float_result(const std::string& body, float first, float second = 0) {
   return std::bit_cast<float>(
       result("mov.b32 %f1, %r1; mov.b32 %f2, %r2;" + body + "mov.b32 %r3, %f3;", bits(first),
