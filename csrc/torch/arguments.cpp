@@ -76,7 +76,7 @@ struct Kind {
     Kind{boolean(), device}.check_tensor(name, tensor, {tokens});
   }
 
-  // What the forward op saved is of the type that it saves in.
+  // What the forward op saved has the type that it saves in.
   void check_saved(const char* name, const Tensor& tensor, Sizes sizes, DType type) const {
     if (has_sizes(tensor, sizes) && tensor.dtype() == type) return;
     fail("expected ", name, " as the forward op saved it, of shape ", sizes_text(sizes),
@@ -85,7 +85,7 @@ struct Kind {
   }
 };
 
-// Of a row cell. All that have layers have as many.
+// The parameters of a row cell. All that have layers have the same number of them.
 void check_parameters(const CellDescription& cell, const LayerArguments& a, int64_t hidden,
                       const Kind& kind) {
   check(a.norm >= 0, "expected norm to be positive, or 0 for none, got ", a.norm);
@@ -137,7 +137,8 @@ LayerSizes check_layer(const CellDescription& cell, const LayerArguments& a, con
   kind.check_tensor("recurrent_dropout", hooks.recurrent_dropout, {sizes.batch, sizes.outputs});
   kind.check_zoneout_keep("zoneout_h", hooks.zoneout_h, sizes.tokens, sizes.hidden);
   kind.check_zoneout_keep("zoneout_c", hooks.zoneout_c, sizes.tokens, sizes.hidden);
-  check(!a.w_hr || !(hooks.zoneout_h || hooks.zoneout_c), "there is no zoneout with a projection");
+  check(!a.w_hr || !(hooks.zoneout_h || hooks.zoneout_c),
+        "expected no zoneout with a projection (w_hr), got both");
   kind.check_tensor("b_ih", a.b_ih, {sizes.bias_rows});
   kind.check_tensor("b_hh", a.b_hh, {sizes.recurrent_rows()});
   check_parameters(cell, a, sizes.hidden, kind);

@@ -98,7 +98,8 @@ void check_weights(const char* name, const char* scales, const QuantizedTensor& 
 LayerSizes check_arguments(const CellDescription& cell, const QuantizedArguments& a) {
   check(a.x.dim() == 2 && a.h0.dim() == 2, "expected x and h0 with 2 or 3 dimensions, got ",
         a.x.dim(), " and ", a.h0.dim());
-  check(!cell.has_cell_state || a.c0.dim() == 2, "expected c0 with 2 or 3 dimensions");
+  check(!cell.has_cell_state || a.c0.dim() == 2, "expected c0 with 2 or 3 dimensions, got ",
+        a.c0.dim());
   check_functions(a);
   const int64_t hidden = (cell.has_cell_state ? a.c0 : a.h0).size(1);
   const auto sizes_with = [&](HiddenFeeds feeds) {
@@ -117,7 +118,8 @@ LayerSizes check_arguments(const CellDescription& cell, const QuantizedArguments
   check_tensor("c0", a.c0, {sizes.batch, sizes.hidden}, float32());
   check_weights("w_ih", "s_ih", a.ih, sizes.input_rows, sizes.inputs);
   check_weights("w_hh", "s_hh", a.hh, sizes.recurrent_rows(), sizes.outputs);
-  check(a.hr.packed.defined() == a.hr.scales.defined(), "expected w_hr and s_hr, or neither");
+  check(a.hr.packed.defined() == a.hr.scales.defined(),
+        "expected both w_hr and s_hr or none of them, got one");
   if (a.hr.packed) check_weights("w_hr", "s_hr", a.hr, sizes.outputs, sizes.hidden);
   check_tensor("bias", a.bias, {sizes.gate_rows}, float32());
   const HookTensors& hooks = a.hooks;
@@ -128,7 +130,7 @@ LayerSizes check_arguments(const CellDescription& cell, const QuantizedArguments
        {std::pair<const char*, const Tensor&>("zoneout_h", hooks.zoneout_h),
         std::pair<const char*, const Tensor&>("zoneout_c", hooks.zoneout_c)}) {
     if (!keep) continue;
-    check(!a.hr.packed, "there is no zoneout with a projection");
+    check(!a.hr.packed, "expected no zoneout with a projection (w_hr), got both");
     const bool of_all = keep.dim() == 2 && keep.size(0) == 1;
     check_tensor(name, keep, {of_all ? 1 : sizes.tokens, sizes.hidden}, float32());
   }

@@ -93,7 +93,7 @@ def test_another_forced_path_raises_with_the_missing_feature(machine, kind, path
     layer = kind.layer(3, 4, zoneout=0.1).to(machine.device)
     x = torch.randn(5, 2, 3, device=machine.device)
     machine.force_path(path)
-    with pytest.raises(RuntimeError, match=f"{path} .* does not do resets, recurrent dropout or"):
+    with pytest.raises(RuntimeError, match=f"{path} .* does not support resets, recurrent dropout or"):
         layer(x)
     if kind in WITH_MEMORY:
         plain = kind.layer(3, 4).to(machine.device)

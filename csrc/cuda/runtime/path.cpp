@@ -53,17 +53,17 @@ std::optional<Path> as_path(int path) {
 std::string why_not(Path path, const Request& request, const DeviceProperties& device,
                     OnlyStepwise only_stepwise) {
   const CellDescription& cell = kCells[request.cell];
-  if (request.projection) return "it does not do projections";
+  if (request.projection) return "it does not support projections";
   if (path == Path::kResident ? !cell.resident : !cell.cooperative) {
-    return "this cell does not have it";
+    return "this cell has no kernels for it";
   }
   switch (only_stepwise) {
     case OnlyStepwise::kNoTables:
       return "sequences of different lengths cannot be captured in a CUDA graph";
     case OnlyStepwise::kStateHooks:
-      return "it does not do resets, recurrent dropout or zoneout";
+      return "it does not support resets, recurrent dropout or zoneout";
     case OnlyStepwise::kCellStates:
-      return "it does not return the cells without gradients, nor take their gradient";
+      return "it does not return the cell states of every step, nor take their gradient";
     case OnlyStepwise::kNo:
       break;
   }
@@ -75,7 +75,7 @@ std::string why_not(Path path, const Request& request, const DeviceProperties& d
     return "it is for fp16 and bf16, and for no more units and rows than fit clusters of up to " +
            std::to_string(device.largest_cluster) + " blocks that run at once";
   }
-  return "what a block must have on chip does not fit into the device's " +
+  return "a block's weights and buffers do not fit into the device's " +
          std::to_string(device.shared_bytes_per_block) + " bytes of shared memory and registers";
 }
 
