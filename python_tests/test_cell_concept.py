@@ -47,7 +47,7 @@ WRONG = {
     "cell_state_without_its_function": (
         "Gru<NoRotation>",
         "static constexpr bool kHasCellState = true;",
-        "a cell with kHasCellState has memory<Math>(gates, c_before), which returns a group",
+        "a cell with kHasCellState has cell_state<Math>(gates, c_before), which returns a group",
     ),
     "gate_used_before_its_matmul": (
         "Gru<NoRotation>",

@@ -1,5 +1,4 @@
-// The activations of gates and angles, into [0, 1]. Which one is a choice of the caller, made
-// at run time: it costs nothing but the function itself.
+// The activations of gates and angles, into [0, 1]. The caller chooses one at run time.
 #pragma once
 
 #include "cells/pair.h"

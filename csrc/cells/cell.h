@@ -15,9 +15,9 @@
 //   kResident, kCooperative            whether it runs on these paths of a GPU
 //   kStepwise                          whether it runs on the stepwise path; true by default
 // The first matmul multiplies the old output, each further one the result of the stage before it;
-// the result of the last stage is the output. Everything is one group of Rotation::kUnits units
-// (pair.h), one row, one step:
-//   memory<Math>(gates, c_before)                         the new c, if kHasCellState
+// the result of the last stage is the output. The functions take one group of
+// Rotation::kUnits units (pair.h) of one row at one step:
+//   cell_state<Math>(gates, c_before)                     the new c, if kHasCellState
 //   result<Math>(Stage<S>, gates, h_before, c)            the result of the stage
 //   backward<Math>(Stage<S>, gates, state, d_result, ...) gradients of the stage's gates
 // where `gates` are activations.
@@ -83,7 +83,7 @@ ROTCELL_INLINE void for_each_gate(const Body& body, std::integer_sequence<int, G
 }
 }  // namespace detail
 
-// body(gate) for every gate, the gate being a constant of the compiler.
+// body(gate) for every gate, as a compile-time constant.
 template <class Cell, class Body>
 ROTCELL_INLINE void for_gates(const Body& body) {
   detail::for_each_gate<Cell>(body, std::make_integer_sequence<int, Cell::kGateCount>{});
@@ -217,7 +217,7 @@ using DeclaredGroup = Group<double, Cell::Rotation::kUnits>;
 template <class Cell>
 concept HasCellStateFunction =
     requires(const GateValues<Cell, DeclaredMath>& gates, const DeclaredGroup<Cell>& group) {
-      requires std::is_same_v<decltype(Cell::template memory<DeclaredMath>(gates, group)),
+      requires std::is_same_v<decltype(Cell::template cell_state<DeclaredMath>(gates, group)),
                               DeclaredGroup<Cell>>;
     };
 
@@ -283,8 +283,8 @@ constexpr bool gates_without_input_are_last() {
 }
 }  // namespace detail
 
-// Whether a cell's kernels are those of pairs: the others have the unit-vectorized loop of CPUs
-// only.
+// Whether a cell's math works on pairs. Cells with larger groups have only the unit-vectorized loop
+// on CPUs.
 template <class Cell>
 inline constexpr bool takes_pairs = Cell::Rotation::kUnits == 2;
 
@@ -331,7 +331,7 @@ constexpr bool check_cell() {
                   "projected: a projected output has another size than the units");
     static_assert(
         !Cell::kHasCellState || HasCellStateFunction<Cell>,
-        "a cell with kHasCellState has memory<Math>(gates, c_before), which returns a group");
+        "a cell with kHasCellState has cell_state<Math>(gates, c_before), which returns a group");
     if constexpr (Cell::kStages == 1 || Cell::kStages == 2) {
       static_assert(HasStageFunctions<Cell, 0> && HasStageFunctions<Cell, Cell::kStages - 1>,
                     "every stage has result<Math> and backward<Math> as cells/cell.h lists them");

@@ -125,7 +125,7 @@ struct LayerNormLstmMath {
         const auto turns = affine([&](const T* row) ROTCELL_LAMBDA_INLINE {
           return Row::load_of_pairs(row + CellRows<Plain>::angles(H), pairs);
         });
-        // A last unit without a partner does not turn.
+        // A last unit without a partner is not rotated.
         a.turns = Row::where_paired(turns, Row::all(-static_cast<T>(__builtin_inf())), pairs);
       }
       activate<Plain, 0, Math>(p.activations, a);
@@ -165,7 +165,7 @@ struct LayerNormLstmMath {
     const Gates<Row, T> gates(p, p.gates);
     Row::for_pairs(H, [&](auto pairs) ROTCELL_LAMBDA_INLINE {
       const auto a = gates(pairs);
-      const auto c = Plain::template memory<Math>(a, Row::load_pairs(p.c_before, pairs));
+      const auto c = Plain::template cell_state<Math>(a, Row::load_pairs(p.c_before, pairs));
       Row::store_pairs(p.c, c, pairs);
       Row::store_pairs(p.result, a[Plain::kOutput], pairs);
     });
@@ -179,11 +179,12 @@ struct LayerNormLstmMath {
   }
 
   template <class Row, class T>
-  static ROTCELL_INLINE void memory_row(const RowBackward<T>& p, T* c) {
+  static ROTCELL_INLINE void cell_state_row(const RowBackward<T>& p, T* c) {
     const Gates<Row, T> gates(p, p.gates);
     Row::for_pairs(p.parameters.hidden, [&](auto pairs) ROTCELL_LAMBDA_INLINE {
       const auto before = Row::load_pairs(p.c_before, pairs);
-      Row::store_pairs(c, Plain::template memory<typename Row::Math>(gates(pairs), before), pairs);
+      Row::store_pairs(c, Plain::template cell_state<typename Row::Math>(gates(pairs), before),
+                       pairs);
     });
   }
 
@@ -230,7 +231,7 @@ struct LayerNormLstmMath {
       s.c = Row::load_pairs(p.c, pairs);
       auto dc = Row::load_pairs(p.grad_c, pairs) +
                 of_c.back(Row::load_pairs(grad_read, pairs), of_c.apply(s.c), sum_c, products_c);
-      Plain::template memory_backward<Math>(a, s, dc, d);
+      Plain::template cell_state_backward<Math>(a, s, dc, d);
       d[Plain::kOutput] = Row::load_pairs(grad_output, pairs);
       through_activations<Plain, 0, Math>(p.activations, a, d);
       Row::store_pairs(p.grad_c, dc, pairs);

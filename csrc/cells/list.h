@@ -1,5 +1,5 @@
-// The list of cells. All that is made for every cell, for a CPU, for a GPU and for torch, is made
-// from it. The names are those of the ops, and of the descriptions in rotcell/reference.py.
+// The list of cells, from which CPU kernels, GPU kernels and ops are instantiated. Ops and
+// rotcell/reference.py use the same names.
 #pragma once
 
 #include <array>
@@ -77,7 +77,7 @@ struct TypeList {
   static TypeList<Types..., More...> with(TypeList<More...>);
 };
 
-#if defined(ROTCELL_FEW_CELLS)  // for builds that look for faults of the frames, not of cells
+#if defined(ROTCELL_FEW_CELLS)  // for builds that test the framework, not the cells
 using Cells = TypeList<RotLstm, RotGru>;
 #else
 using Cells = TypeList<RotLstm, RotGru, PlainLstm, ClassicGru, TorchGru, RotLstm3, RotGru3,
@@ -123,7 +123,7 @@ struct CellDescription {
   int64_t (*rows_of_matmul)(int matmul, int64_t hidden);
   int64_t (*first_row_of_matmul)(int matmul, int64_t hidden);
   int64_t (*span_of_matmul)(int matmul, int64_t hidden);
-  bool adds_biases = false, has_norm = false;  // as in cells/row_cell.h, as what follows
+  bool adds_biases = false, has_norm = false;  // these and the next two: see cells/row_cell.h
   int parameter_count = 0;
   RowParameter (*parameter)(int number) = nullptr;
 

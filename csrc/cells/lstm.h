@@ -27,7 +27,7 @@ struct Lstm {
   static constexpr bool kResident = true, kCooperative = true;
 
   template <class Math, class Gates, class P>
-  static ROTCELL_INLINE P memory(const Gates& a, const P& c_before) {
+  static ROTCELL_INLINE P cell_state(const Gates& a, const P& c_before) {
     return typename Rotation::template Turn<Math>(a).apply(a[kForget] * c_before +
                                                            a[kInput] * a[kCandidate]);
   }
@@ -37,7 +37,7 @@ struct Lstm {
     return a[kOutput] * PairMath<Math>::tanh(c);
   }
 
-  // dc, the gradient of c that later steps found, becomes that of c_before.
+  // dc, the gradient of c from later steps, becomes the gradient of c_before.
   template <class Math, class Gates, class State, class P>
   static ROTCELL_INLINE void backward(Stage<0>, const Gates& a, const State& s, const P& dh,
                                       P& /*dh_before*/, P& dc, Gates& grads) {
@@ -45,12 +45,13 @@ struct Lstm {
     const P tanh_c = M::tanh(s.c);
     dc = dc + dh * a[kOutput] * M::tanh_slope(tanh_c);
     grads[kOutput] = dh * tanh_c;
-    memory_backward<Math>(a, s, dc, grads);
+    cell_state_backward<Math>(a, s, dc, grads);
   }
 
-  // dc, the whole gradient of c, becomes that of c_before.
+  // dc, the whole gradient of c, becomes the gradient of c_before.
   template <class Math, class Gates, class State, class P>
-  static ROTCELL_INLINE void memory_backward(const Gates& a, const State& s, P& dc, Gates& grads) {
+  static ROTCELL_INLINE void cell_state_backward(const Gates& a, const State& s, P& dc,
+                                                 Gates& grads) {
     const typename Rotation::template Turn<Math> turn(a);
     const P dc_total = dc, dd = turn.undo(dc_total);
     dc = dd * a[kForget];

@@ -40,7 +40,7 @@ ROTCELL_INLINE void for_units(Group<V, K>& group, const Body& body) {
   }
 }
 
-// body(i) as a group, for every unit i of one.
+// The group whose unit i is body(i).
 template <class V, int K, class Body>
 ROTCELL_INLINE Group<V, K> of_units(const Body& body) {
   Group<V, K> group;
@@ -79,7 +79,7 @@ ROTCELL_INLINE Group<V, K> operator*(const Group<V, K>& x, const Group<V, K>& y)
   return of_units<V, K>([&](int i) ROTCELL_LAMBDA_INLINE { return x.unit[i] * y.unit[i]; });
 }
 
-// Of pairs and of larger groups.
+// Functions of pairs and of larger groups.
 template <class Math>
 struct PairMath {
   using V = typename Math::Value;

@@ -7,7 +7,7 @@ namespace rotcell {
 enum class Keep {
   kNothing,
   kCellStates,   // the cell state of every token
-  kForBackward,  // that, and the activations of the gates
+  kForBackward,  // cell states and the activations of the gates
 };
 
 enum class OutputGradient { kZero, kGiven };

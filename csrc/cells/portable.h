@@ -11,8 +11,8 @@
 #define ROTCELL_PRAGMA(WORDS) _Pragma(#WORDS)
 #endif
 
-// A constant of the compiler as a value. Not std::integral_constant, whose functions a compiler may
-// leave out of line: those of code for wide registers would be merged with others.
+// A compile-time constant as a value. A compiler may emit functions of std::integral_constant out
+// of line, and the linker could then merge one compiled for wide registers with another.
 namespace rotcell {
 
 template <class T, T VALUE>

@@ -1,10 +1,9 @@
 // What a recurrence does to its state in addition to its gates: nothing, or a rotation of groups of
 // units.
 //
-// A rotation says how many units a group has (kUnits, without a rotation those that the math takes
-// at once), by how many angles it is turned (kPlanes), and how many angles (further rows of the
-// weights) a layer of some size has. It turns a group by the fractions of a full turn that the
-// angles' gate gives.
+// A rotation states how many units a group has (kUnits; without a rotation, the units that the math
+// takes at once), how many angles turn a group (kPlanes), and how many angles (additional rows of
+// the weights) a layer of some size has. Angles are fractions of a full turn.
 #pragma once
 
 #include <cstdint>

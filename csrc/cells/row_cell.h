@@ -18,7 +18,7 @@
 //   scratch(hidden)                    numbers that the math of one row needs room for
 //   forward_row<Row>(RowForward)       one row, one step
 //   backward_row<Row>(RowBackward)
-//   memory_row<Row>(RowBackward, c)    recomputes c [H], if kHasCellState
+//   cell_state_row<Row>(RowBackward, c)  recomputes c [H], if kHasCellState
 // `Row` is how the math reaches memory; RowAccess in cpu/loops has its members.
 #pragma once
 
@@ -43,7 +43,7 @@ enum class ParameterWidth {
   kInputRows,  // R_x
 };
 
-// A parameter besides weights and biases: [width], or with an entry for each layer of constant
+// A parameter other than weights and biases: [width], or with an entry for each layer of constant
 // rotations [L, width].
 struct RowParameter {
   const char* name;
@@ -67,13 +67,13 @@ template <class T>
 struct RowParameters {
   int64_t hidden = 0;
   int64_t layers = 0;       // L, of constant rotations
-  double norm = 0;          // that every state gets; 0: its own
+  double norm = 0;          // every state is scaled to this norm; 0: not scaled
   const T* b_ih = nullptr;  // if Cell::kAddsBiases and there are biases
   const T* b_hh = nullptr;  // as b_ih
   const T* of[kMostRowParameters] = {};
 };
 
-// The gradients of parameters, each shaped as its parameter. What one row gives is added.
+// The gradients of parameters, each shaped as its parameter. Every row adds to them.
 template <class T>
 struct RowGradients {
   T* bias = nullptr;  // of the sum of both biases, if Cell::kAddsBiases
@@ -108,7 +108,7 @@ struct RowBackward : RowContext<T> {
   T* grad_h;          // [H]: of h_before, if the cell reads it: what passes no matmul
   T* grad_c;          // [H]: of c, becomes that of c_before
   T* grad_gates;      // [G]: written
-  T* result;          // [H]: the result again; null if it is not wanted
+  T* result;          // [H]: the recomputed result; null if not needed
   RowGradients<T> gradients{};
 };
 

@@ -19,7 +19,7 @@ enum class FedBy {
   kHidden,  // W_hh h: no row of w_ih
 };
 
-// Which of the rows that a cell's h may feed it feeds in a call.
+// Which rows h feeds in a call, of those that it may feed.
 enum class HiddenFeeds {
   kAll,
   kGates,    // all but the angles

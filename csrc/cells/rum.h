@@ -159,7 +159,7 @@ struct RumMath {
       scale = static_cast<T>(p.parameters.norm) * inverse;
       along = inverse * inverse * Row::sum(vd);
     }
-    // Of what R gives: d, in scratch; its products with s, p and q.
+    // d, the gradient of R's result, in scratch, and its products with s, p and q.
     T* grad_turned = p.scratch;
     V sd_sum = zero, pd_sum = zero, qd_sum = zero;
     Row::for_units(H, [&](auto units) ROTCELL_LAMBDA_INLINE {

@@ -17,7 +17,7 @@ struct StateHooks {
   bool recurrent_dropout = false;
   bool zoneout_h = false, zoneout_c = false;
 
-  // Of the old state, before the matmuls.
+  // Whether the old state changes before the matmuls.
   ROTCELL_INLINE constexpr bool before_matmuls() const { return resets || recurrent_dropout; }
   ROTCELL_INLINE constexpr bool any() const { return before_matmuls() || zoneout_h || zoneout_c; }
 };
@@ -25,7 +25,7 @@ struct StateHooks {
 // The rows that restart at a step.
 struct Beginnings {
   const bool* reset_mask;  // [rows]
-  int64_t rows;            // the others never do
+  int64_t rows;            // rows from here on never restart
 
   ROTCELL_INLINE bool operator()(int64_t row) const { return row < rows && reset_mask[row]; }
 };

@@ -70,7 +70,7 @@ struct LayerTensors {
             .parameters = row_parameters(kCells[cell], sizes.hidden, a)};
   }
 
-  // That a matmul adds; null if the math of the cell does.
+  // Null if the math of the cell adds the biases, not a matmul.
   const T* matmul_b_ih(const CellDescription& cell) const {
     return cell.adds_biases ? nullptr : b_ih.const_data<T>();
   }
@@ -155,7 +155,7 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
   const Tensor gates = a.gates.as_contiguous(type), cells = a.cells.as_contiguous(type);
   const Tensor grad_cells = a.grad_cells.as_contiguous(type), out = a.out.as_contiguous(type);
   BackwardResult grad;
-  Tensor bias_of_math;  // that no matmul adds
+  Tensor bias_of_math;  // gradient of biases that the math adds, not a matmul
   RowGradients<Sum> of_parameters;
   grad.h0 = running_gradient<Sum>(a.grad_h_n, sizes.batch, sizes.outputs);
   if (cell.has_cell_state) grad.c0 = running_gradient<Sum>(a.grad_c_n, sizes.batch, sizes.hidden);
@@ -201,7 +201,7 @@ BackwardResult backward(CellIndex index, const LayerSizes& sizes, const Backward
   return grad;
 }
 
-// Whether the instruction set in use has kernels of its own for layers of this type.
+// Whether the instruction set in use has separate kernels for layers of this type.
 bool computes_in_bfloat16(CellIndex cell, DType type) {
   return type == bfloat16() && cpu::instruction_set().bfloat16_kernels && !kCells[cell].sees_rows;
 }

@@ -5,7 +5,7 @@
 #include "torch/tensor.h"
 
 extern "C" {
-// Of the OpenMP runtime that torch has loaded; rotcell links none.
+// From the OpenMP runtime that torch loaded; rotcell links none.
 __attribute__((weak)) int omp_in_parallel();
 }
 

@@ -13,14 +13,14 @@
 
 namespace rotcell::cpu::ROTCELL_ISA {
 
-// How the rows of a matmul's weights that are fed alike are ordered, so that all gates of a pair of
-// units come together: for every pair its gates, both units of each, then its angle.
+// The order of a matmul's rows of weights with the same inputs. All rows of a pair of units are
+// together: its gates, both units of each, then its angle.
 template <class Cell, int MATMUL, FedBy FED>
 struct PairOrder {
   static constexpr bool kHasAngle = FED == FedBy::kBoth && MatmulGates<Cell, MATMUL>::kHasAngles;
   static constexpr bool kFromX = FED != FedBy::kHidden, kFromH = FED != FedBy::kInput;
 
-  // How many of these gates come before a gate; of kGateCount, how many there are.
+  // How many of these gates come before a gate; for kGateCount, how many there are.
   static ROTCELL_INLINE constexpr int position(int gate) {
     int count = 0;
     for (int other = 0; other < gate; ++other) count += has(other) ? 1 : 0;
@@ -30,7 +30,7 @@ struct PairOrder {
     return Cell::matmul(gate) == MATMUL && fed_by<Cell>(gate) == FED;
   }
   static constexpr int kGates = position(Cell::kGateCount);
-  static constexpr int kRows = 2 * kGates + (kHasAngle ? 1 : 0);  // of a pair
+  static constexpr int kRows = 2 * kGates + (kHasAngle ? 1 : 0);  // per pair
 
   // The place of a gate's first unit among the rows of its pair.
   static constexpr int place(int gate) { return 2 * position(gate); }
@@ -136,7 +136,7 @@ struct BatchSequence {
 
   static int64_t pairs_of(int64_t hidden) { return (hidden + 1) / 2; }
 
-  // Of all stages, in the order of pairs.
+  // The rows of all stages, with those that pad a last unit without a partner.
   static int64_t ordered_rows(int64_t hidden) {
     int64_t rows = 0;
     for_stages<Cell>(
@@ -154,8 +154,8 @@ struct BatchSequence {
     return elements;
   }
 
-  // The bias of a row of weights that may not exist: then it is that of nothing but for the angle,
-  // as a last unit without a partner does not turn.
+  // The bias of a row that does not exist: 0, or -inf for the angle, so that a last unit without a
+  // partner is not rotated.
   template <class Order>
   static T missing_bias(int place) {
     const bool no_turn = Order::kHasAngle && place == Order::kAnglePlace;
@@ -293,7 +293,7 @@ struct BatchSequence {
     store(block + unit * BR + v * L, pair.a);
     store(block + (unit + 1) * BR + v * L, pair.b);
   }
-  // The same where the second unit may not exist: the row behind belongs to another gate.
+  // As load_units, where the second unit may not exist: the next row belongs to another gate.
   static ROTCELL_INLINE P load_existing(const T* block, int64_t unit, int v, bool whole) {
     return {load(block + unit * BR + v * L),
             whole ? load(block + (unit + 1) * BR + v * L) : Vec<T>{}};
@@ -305,8 +305,8 @@ struct BatchSequence {
   }
 
   // With an odd size blocks have a row for the partner that the last unit lacks. It takes part in
-  // all that pairs do, and is set again after each of it: a rotation by 0 multiplies it with 0,
-  // which is NaN where a value of the last unit is infinite.
+  // the math of pairs and is reset after each step of it: a rotation by 0 multiplies it by 0, which
+  // is NaN where a value of the last unit is infinite.
   static void fill_row(T* row, T value) {
     for (int v = 0; v < kBlockVectors; ++v) store(row + v * L, broadcast(value));
   }
@@ -330,7 +330,7 @@ struct BatchSequence {
     return most;
   }
 
-  // Of the matmuls of a step.
+  // The register tiles of a step's matmuls.
   static int64_t forward_tiles(int64_t hidden) {
     int64_t tiles = 0;
     for_stages<Cell>([&](auto stage) {
@@ -453,7 +453,7 @@ struct BatchSequence {
               bias += tile_rows * BR;
             }
             if (first + count == pairs && units > H) {
-              // Weights of 0 make no 0 of what is infinite.
+              // A weight of 0 times an infinite input is NaN, not 0.
               for (int place = 0; place < Order::kRows; ++place) {
                 if (Order::weight_row(pairs - 1, place, H) >= 0) continue;
                 fill_row(b.tile.row(Group::template first_row<Order>(count - 1) + place),
@@ -461,8 +461,8 @@ struct BatchSequence {
               }
             }
           });
-          // In two loops: the chain of all that a pair needs is too long for the processor to begin
-          // the next pair before its end.
+          // Two loops, because the dependency chain of a whole pair is too long for out-of-order
+          // execution to reach the next pair.
           with_gate_function(call.activations.gates, [&](auto function) {
             for (int64_t i = 0; i < count; ++i) {
               activate_pair<S, function()>(call, b, i, 2 * (first + i));
@@ -522,7 +522,7 @@ struct BatchSequence {
     }
   }
 
-  // Preactivations of a pair become activations, where they lie.
+  // Activates the gates of a pair in place.
   template <int S, GateActivation FUNCTION>
   static ROTCELL_INLINE void activate_pair(const Call& call, ForwardBlocks& b,
                                            int64_t pair_of_group, int64_t unit) {
@@ -573,7 +573,7 @@ struct BatchSequence {
       P h_before{}, c{};
       if constexpr (Cell::kReadsOutput) h_before = load_units(h, unit, v);
       if constexpr (Cell::kHasCellState && S == kLast) {
-        c = Cell::template memory<Math>(a, load_units(b.c.row(0), unit, v));
+        c = Cell::template cell_state<Math>(a, load_units(b.c.row(0), unit, v));
         store_units(b.c.row(0), unit, v, c);
       }
       store_units(results, unit, v, Cell::template result<Math>(Stage<S>{}, a, h_before, c));
@@ -586,7 +586,7 @@ struct BatchSequence {
   struct BackwardBlocks {
     Block<T> gates, c, c_before, h_before, grad_out;
     Block<T> grad_h, grad_c, grad_second_operand, second_operand;
-    Block<T> grad_h_before, grad_c_before;  // what rows that are not alive keep
+    Block<T> grad_h_before, grad_c_before;  // kept by rows that are not alive
     Block<T> grad_gates;                    // [kGradientSteps][G], rows in the order of matmuls
     Block<T> grad_x;
     Block<T> grad_bias;  // the sum of grad_gates, if the bias is of rows

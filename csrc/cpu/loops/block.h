@@ -9,8 +9,7 @@
 
 namespace rotcell::cpu::ROTCELL_ISA {
 
-// A single one with 32 registers and long vectors: a batch of 32 is then one block for each of two
-// threads.
+// One with 64-byte vectors, so that a batch of 32 gives each of two threads a block.
 constexpr int kBlockVectors = kVectorBytes == 64 ? 1 : 2;
 template <class T>
 constexpr int kBlockRows = kBlockVectors * kLanes<T>;
@@ -37,7 +36,7 @@ class Block {
 
   void clear() { std::memset(static_cast<void*>(data_), 0, bytes(count_)); }
 
-  // Of a block of the same size.
+  // With a block of the same size.
   void swap(Block& other) { swap_pointers(data_, other.data_); }
 
   ROTCELL_INLINE T* row(int64_t k) const { return data_ + k * kBlockRows<T>; }
@@ -75,7 +74,7 @@ class Prefetches {
     lines_ += bytes / kLineBytes + 1;
   }
 
-  // ZoneoutKeep the lines out evenly, once all are known.
+  // Spreads the lines evenly over the tiles, once all are known.
   void spread_over(int64_t tiles) { lines_of_tile_ = lines_ / (tiles > 0 ? tiles : 1) + 1; }
 
   void ask_for_some() {
@@ -99,7 +98,8 @@ class Prefetches {
   int64_t lines_ = 0, lines_of_tile_ = 0;
 };
 
-// Columns of `lanes.count()` rows, `stride` apart, into these lanes of a block; the others stay.
+// Columns of `lanes.count()` rows, `stride` apart, into these lanes of a block; other lanes do
+// not change.
 template <class T>
 void load_lanes(const T* rows, int64_t stride, int64_t columns, const Lanes& lanes, T* block) {
   if (lanes.count() <= 0) return;
@@ -233,7 +233,7 @@ struct TileCut {
   }
 };
 
-// body(height as a constant of the compiler) for a tile of so many rows.
+// body(height as a compile-time constant) for a tile of so many rows.
 template <int ROWS = kTileRows, class Body>
 ROTCELL_INLINE void with_tile_rows(int rows, const Body& body) {
   if constexpr (ROWS > 1) {
@@ -383,7 +383,7 @@ __attribute__((noinline)) void add_outer_tile(const T* grads, int64_t block_stri
   }
 }
 
-// A narrow tile is the higher: it has to have as many sums.
+// Narrow tiles have more rows, to keep as many sums in flight.
 template <class T, int VECTORS, int BYTES>
 void add_outer_columns(const T* grads, int64_t block_stride, int64_t rows, const T* factors,
                        int64_t blocks, int64_t width, T* gradient) {

@@ -2,7 +2,7 @@
 //
 // Letters in shapes: N tokens, B rows of the batch, I inputs, H units, P outputs (P = H without
 // projection), G columns of the gates, R_x and R_h rows of w_ih and w_hh (cells/sizes.h). Tokens
-// lie as cells/steps.h says.
+// lie as cells/steps.h describes.
 //
 // T is the type of what is stored. Kernels compute in MathType<T>: the same, but for BFloat16.
 #pragma once
@@ -49,7 +49,7 @@ enum class Layout {
 enum class MatmulMode {
   kByStep,    // in the kernel, in one go with the recurrent matmul; all weights are packed
   kByChunk,   // for all tokens of a chunk, outside the kernel; w_hh is packed
-  kUnpacked,  // the same, and w_hh is not packed: for few tokens
+  kUnpacked,  // as kByChunk, but w_hh is not packed: for few tokens
 };
 
 // From this many rows on they are worth being brought into panels for a matmul with unpacked
@@ -58,7 +58,7 @@ constexpr int64_t kManyUnpackedRows = 12;
 
 enum class Projection { kNone, kPresent };
 
-// Whose the bias is.
+// What a bias belongs to.
 enum class BiasOf {
   kLayer,  // one for all rows of the batch
   kRow,    // each row has its own; no state hooks
@@ -76,7 +76,7 @@ struct Call {
   BiasOf bias_of = BiasOf::kLayer;
 };
 
-// Which share of a state stays as it was.
+// Which share of a state zoneout keeps.
 template <class T>
 struct ZoneoutKeep {
   const T* keep;   // [N, H], or [1, H], the same for all tokens
@@ -92,8 +92,8 @@ struct HookPointers {
   StateHooks what;
   const bool* reset_mask;    // [N], if resets: a new sequence begins at this token
   const T* dropout;          // [B, P], if recurrent dropout: factors of what the matmuls see
-  ZoneoutKeep<T> zoneout_h;  // if so
-  ZoneoutKeep<T> zoneout_c;  // if so
+  ZoneoutKeep<T> zoneout_h;  // if zoneout of h
+  ZoneoutKeep<T> zoneout_c;  // if zoneout of c
   T* h;                      // [B, P]: what a step starts from
   MathType<T>* c;            // [B, H]: as h, if the cell has a cell state; forward
   T* stored_c;               // [B, H]: the same in the backward pass
@@ -105,7 +105,7 @@ struct HookPointers {
   T* c_unmixed;                // [B, H]: the recomputed cell state before zoneout
 };
 
-// What the math of whole rows is given besides a row's states and gates; empty for other cells.
+// What the math of whole rows gets in addition to a row's states and gates; empty for other cells.
 template <class T>
 struct RowPointers {
   RowParameters<T> parameters;
@@ -175,18 +175,18 @@ struct Backward {
   T* grad_gates;        // [chunk.tokens, G] out
   T* grad_x;            // [N, I] out, if made by step
   T* second_operand;    // [chunk.tokens, H] out: what the second matmul multiplied, if there is one
-  MathType<T>* grad_second_operand = nullptr;  // [B, H] scratch, as for that; Layout::kUnits
+  MathType<T>* grad_second_operand = nullptr;  // [B, H] scratch: its gradient; Layout::kUnits
   MathType<T>*
       grad_weights;  // by slot: [slots, G, BatchVectorizedKernels::gradient_width], added to
   MathType<T>* grad_row_bias =
       nullptr;                    // [B, G] added to, if the bias is of rows; Layout::kBatch only
   T* grad_projected;              // [N, P] out, if projected: the whole gradient of each output
-  T* unprojected;                 // [N, H] out, if projected: what was projected, again
+  T* unprojected;                 // [N, H] out, if projected: what was projected, recomputed
   MathType<T>* grad_unprojected;  // [B, H] scratch, if projected
   RowPointers<MathType<T>> row = {};
 };
 
-// What one of several threads does of a work that is cut evenly.
+// One thread's part of work that is split evenly.
 struct Slice {
   int64_t index, count;
 
@@ -244,8 +244,8 @@ struct RecurrentPacking {
   void (*pack)(const RecurrentWeights<T>&, UnitRange, T* packed, Slice);
 };
 
-// Kernels with Layout::kBatch. Weights are packed for all units, with the biases of the layer. A
-// type whose math is another has none: all of it is null.
+// Kernels with Layout::kBatch. Weights are packed for all units, with the biases of the layer. All
+// null for storage types, which compute in another type.
 template <class T>
 struct BatchVectorizedKernels {
   int64_t block_rows;  // rows of the batch that a block of lanes holds
@@ -260,7 +260,7 @@ struct BatchVectorizedKernels {
   void (*backward)(const Backward<T>&, const Work&);
 };
 
-// Of cells whose math sees whole rows; null for others. H units, L layers of constant rotations.
+// For cells whose math sees whole rows, otherwise null. H units, L layers of constant rotations.
 template <class T>
 struct RowKernels {
   int64_t (*prepared)(int64_t hidden, int64_t layers) = nullptr;  // numbers made once per call
@@ -286,8 +286,8 @@ struct Kernels {
   const char* instruction_set;
   int64_t row_tile;  // rows of a register tile: a range of rows is best a multiple of it
   Packing<T> forward_weights, backward_weights;
-  // result [count, columns] = bias [columns] + rows [count, depth] x panels; rows and results are
-  // as far apart as the strides say.
+  // result [count, columns] = bias [columns] + rows [count, depth] x panels; the strides are
+  // those of rows and results.
   void (*matmul)(const T* rows, int64_t row_stride, int64_t count, int64_t depth, const T* panels,
                  int64_t columns, const MathType<T>* bias, MathType<T>* result,
                  int64_t result_stride);
@@ -295,7 +295,7 @@ struct Kernels {
   void (*matmul_stored)(const T* rows, int64_t row_stride, int64_t count, int64_t depth,
                         const T* panels, int64_t columns, const MathType<T>* bias, T* result,
                         int64_t result_stride);
-  // With weights that are not packed; null for a type whose math is another. result [count,
+  // With weights that are not packed; null for storage types. result [count,
   // columns] += rows [count, depth] x weights^T [columns, depth].
   void (*add_unpacked)(const T* rows, int64_t count, int64_t depth, const T* weights,
                        int64_t columns, T* result, int64_t result_stride);
@@ -303,7 +303,7 @@ struct Kernels {
   void (*unpacked_back)(const T* rows, int64_t row_stride, int64_t count, int64_t depth,
                         const T* weights, int64_t weight_stride, int64_t columns, T* result,
                         int64_t result_stride);
-  // [x, h] of the weight gradient: so many elements; `count` rows at their place.
+  // [x, h] of the weight gradient: the elements it takes, and packing `count` rows of it.
   int64_t (*factor_elements)(int64_t tokens, int64_t columns);
   void (*pack_factors)(const T* rows, int64_t count, int64_t width, const FactorPlace&, T* packed,
                        Slice);

@@ -99,7 +99,8 @@ void unpacked_back(const T* rows, int64_t row_stride, int64_t count, int64_t dep
                          Addend<T>{}, result, result_stride);
 }
 
-// Functions of this instruction set's namespace; those of a cell would be merged with others.
+// In this instruction set's namespace: the linker would merge a cell's own functions with those of
+// other instruction sets.
 template <RowCell Cell>
 int64_t row_prepared(int64_t hidden, int64_t layers) {
   return Cell::prepared(hidden, layers);
@@ -121,8 +122,8 @@ RowGradients<T> find_row_gradients(T* gradients, int64_t hidden, int64_t layers)
   return row_gradients<Cell>(gradients, hidden, layers);
 }
 
-// Row cells have no batch-vectorized loop, and no kernels of a type whose math is another: such
-// layers run in float.
+// Row cells have no batch-vectorized loop, and no kernels for storage types: such layers run in
+// float.
 template <class T, RowCell Cell>
 constexpr CellKernels<T> make_row_cell_kernels() {
   return {.unit_tile = 2 * kLanes<T>,

@@ -18,7 +18,7 @@ struct RowAccess {
     int64_t first, count;
   };
 
-  // body(units) for every vector of a row; the count is a constant of the compiler for all but the
+  // body(units) for every vector of a row; the count is a compile-time constant for all but the
   // last.
   template <class Body>
   static ROTCELL_INLINE void for_units(int64_t count, const Body& body) {
@@ -45,7 +45,7 @@ struct RowAccess {
     return units.count >= L ? v : first_lanes<T>(units.count) ? v : V{};
   }
   static ROTCELL_INLINE V all(T x) { return broadcast(x); }
-  // Of all lanes, in the same order for every row.
+  // The sum of all lanes, in the same order for every row.
   static ROTCELL_INLINE T sum(V v) { return sum_of_halves<L / 2>(v); }
 
   // body(pairs) for every vector of pairs.

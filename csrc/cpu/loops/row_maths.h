@@ -1,4 +1,4 @@
-// The math of a cell that sees whole rows, called by the time loop as that of pairs of units is.
+// The math of a cell that sees whole rows, with the interface of the math of pairs of units.
 #pragma once
 
 #include "cpu/loops/kernels.h"
@@ -50,8 +50,8 @@ struct RowMaths {
   static void forward(const Forward& p) {
     run_forward(p, {function, p.angles});
   }
-  // The activation is looked up per vector, which next to the sums costs nothing, and the code is
-  // there once.
+  // Looks up the activation per vector, which costs little compared with the sums and avoids a
+  // second copy of the code.
   __attribute__((noinline)) static void run_forward(const Forward& p, Activations activations) {
     const RowContext<T> context = p.pointers.context(activations);
     Cell::template forward_row<Access>(
@@ -108,12 +108,12 @@ struct RowMaths {
 
   // Recomputes the new cell state [H].
   template <GateActivation function>
-  static void memory_again(const Backward& p, T* c) {
+  static void recompute_cell_state(const Backward& p, T* c) {
     run_memory(p, {function, p.angles}, c);
   }
   __attribute__((noinline)) static void run_memory(const Backward& p, Activations activations,
                                                    T* c) {
-    Cell::template memory_row<Access>(arguments(p, activations), c);
+    Cell::template cell_state_row<Access>(arguments(p, activations), c);
   }
 };
 

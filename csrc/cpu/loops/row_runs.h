@@ -50,7 +50,7 @@ struct RowRuns {
     }
   }
 
-  // Of a row cell: as large a part of every block as the units are of all units, cut between whole
+  // For a row cell: as large a part of every block as the units are of all units, cut at whole
   // vectors.
   void add_blocks(int64_t hidden, UnitRange units) {
     constexpr int64_t kTile = kVectorBytes / sizeof(float);

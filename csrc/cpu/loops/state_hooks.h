@@ -26,8 +26,8 @@ class HookedStep {
         starts_sequence_(hooks.what.resets ? beginnings(hooks.reset_mask, call.steps, step.step)
                                            : kNoBeginnings) {}
 
-  // The state that the step starts from. h_before(row) [P] is the one that was left, seen [B, P]
-  // becomes what the matmuls see of it.
+  // The state that the step starts from. h_before(row) [P] is the output of the step before;
+  // masked_h [B, P] becomes what the matmuls see of it.
   template <class Before>
   ROTCELL_COLD void enter_h(const Before& h_before, T* masked_h) const {
     for (int64_t row = step_.begin; row < step_.end; ++row) {
@@ -58,8 +58,8 @@ class HookedStep {
     if (p_.what.zoneout_c) mix(p_.zoneout_c, p_.c, c_new);
   }
 
-  // And back: of the gradient of the mixed state [B, width] remains that of the new one; that of
-  // the old one is put aside. grad_out [N, P] is added before, if it is given.
+  // The backward pass of zoneout: the gradient of the mixed state [B, width] becomes that of the
+  // new state; the gradient of the old state is stored. grad_out [N, P] is added first, if given.
   ROTCELL_COLD void split_h(MathType<T>* grad_h, OutputGradient output_gradient,
                             const T* grad_out) const {
     if (!p_.what.zoneout_h) return;
@@ -75,14 +75,14 @@ class HookedStep {
     if (p_.what.zoneout_c) split(p_.zoneout_c, grad_c, p_.grad_c_past);
   }
 
-  ROTCELL_COLD void clear_grad_seen() const {
+  ROTCELL_COLD void clear_grad_masked_h() const {
     for (int64_t row = step_.begin; row < step_.end; ++row) {
       clear(p_.grad_masked_h + row * width_, columns_);
     }
   }
 
-  // The gradients of the state that was left. If the cell reads its old output, grad_h [B, P] holds
-  // what came past the matmuls.
+  // The gradients of the state before this step. If the cell reads its old output, grad_h [B, P]
+  // holds the part that no matmul carries.
   ROTCELL_COLD void leave_h(MathType<T>* grad_h, bool reads_output) const {
     for (int64_t row = step_.begin; row < step_.end; ++row) {
       MathType<T>* grad = grad_h + row * width_;
@@ -109,7 +109,7 @@ class HookedStep {
   }
 
  private:
-  // Of rows: no function of the C++ library, which would be compiled for this instruction set.
+  // On rows, without functions of the C++ library: none is compiled for this instruction set.
   template <class V>
   static void clear(V* row, UnitRange columns) {
     std::memset(static_cast<void*>(row + columns.begin), 0,

@@ -12,7 +12,7 @@
 
 namespace rotcell::cpu::ROTCELL_ISA {
 
-// Calls body(function as a constant): what is compiled for it has no branch in its loops.
+// Calls body(function as a compile-time constant), so that its loops have no branch.
 template <class Body>
 ROTCELL_INLINE void with_gate_function(GateActivation function, const Body& body) {
   if (function == GateActivation::kHardSigmoid) {
@@ -80,7 +80,7 @@ struct PairMaths {
       P h_before{}, c{};
       if constexpr (Cell::kReadsOutput) h_before = load_groups<K>(p.h_before + v.unit, v.units);
       if constexpr (Cell::kHasCellState && S == Cell::kStages - 1) {
-        c = Cell::template memory<Math>(a, load_groups<K>(p.c_before + v.unit, v.units));
+        c = Cell::template cell_state<Math>(a, load_groups<K>(p.c_before + v.unit, v.units));
         store_groups(p.c + v.unit, c, v.units);
       }
       store_groups(p.result + v.unit, Cell::template result<Math>(Stage<S>{}, a, h_before, c),
@@ -89,7 +89,7 @@ struct PairMaths {
     });
   }
 
-  // What a stage's result is wanted for again.
+  // Which result of a stage is recomputed.
   enum class Recompute { kNothing, kOperand };
 
   struct Backward {
@@ -112,12 +112,12 @@ struct PairMaths {
 
   // Recomputes the new cell state [H] from activations and the old one.
   template <GateActivation>
-  __attribute__((noinline)) static void memory_again(const Backward& p, T* c) {
+  __attribute__((noinline)) static void recompute_cell_state(const Backward& p, T* c) {
     for_groups<T, K>(p.units, [&](const GroupVector& v) ROTCELL_LAMBDA_INLINE {
       Gates a;
       Row::template load_saved<Cell::kStages - 1>(p.gates, p.hidden, v, a);
       const P before = load_groups<K>(p.c_before + v.unit, v.units);
-      store_groups(c + v.unit, Cell::template memory<Math>(a, before), v.units);
+      store_groups(c + v.unit, Cell::template cell_state<Math>(a, before), v.units);
     });
   }
 
@@ -171,7 +171,7 @@ struct Sequence {
     const bool by_step = call.matmuls == MatmulMode::kByStep;
     const bool keeps_gates = call.keep == Keep::kForBackward;
     const bool keeps_cells = call.keep != Keep::kNothing;
-    // Rounded ones are kept next to the exact ones of a step.
+    // Rounded gates and cell states are kept in addition to a step's exact ones.
     const bool gates_in_place = keeps_gates && !kRoundsStored<T>;
     const bool cells_in_place = keeps_cells && !kRoundsStored<T>;
     const bool hooked = p.hooks.what.any();
@@ -192,7 +192,7 @@ struct Sequence {
         }
         return p.c + row * H;
       };
-      // Of the first row.
+      // The new cell state of the first row.
       Number* const c_after = [&] {
         if constexpr (!kRoundsStored<T>) {
           if (cells_in_place) return p.cells + s.step.token * H;
@@ -339,10 +339,10 @@ struct Sequence {
     for_runs<Cell>(H, {0, H}, call.hidden_feeds, [&](const RowRun& run) {
       if (run.from_h) recurrent_rows += packed_depth<T>(run.rows);
     });
-    // Otherwise it is added before.
+    // With a projection or zoneout it is added earlier.
     const bool adds_grad_out =
         p.output_gradient == OutputGradient::kGiven && !projected && !p.hooks.what.zoneout_h;
-    // Of what the first matmul saw.
+    // The gradient of the first matmul's operand.
     Number* grad_masked_h = hooked ? p.hooks.grad_masked_h : p.grad_h;
     for (int64_t position = p.chunk.end - 1; position >= p.chunk.begin; --position) {
       const RowStep s(call.steps, math_rows(work), position);
@@ -364,7 +364,7 @@ struct Sequence {
       if (hooked) {
         hooks.enter_h([&](int64_t row) { return s.before(p.out, p.h0, row, outputs); }, masked_h);
         hooks.split_h(p.grad_h, p.output_gradient, p.grad_out);
-        if constexpr (Cell::kReadsOutput) hooks.clear_grad_seen();
+        if constexpr (Cell::kReadsOutput) hooks.clear_grad_masked_h();
         if constexpr (Cell::kHasCellState) {
           hooks.enter_c([&](int64_t row) { return s.before(p.cells, p.c0, row, H); },
                         p.hooks.stored_c);
@@ -405,20 +405,20 @@ struct Sequence {
               at.grad_c = p.grad_c + row * H;
               if (zoneout_c) {
                 T* unmixed = p.hooks.c_unmixed + row * H;
-                CellRow::template memory_again<function()>(at, unmixed);
+                CellRow::template recompute_cell_state<function()>(at, unmixed);
                 at.c = unmixed;
               }
             }
             CellRow::template backward<S, function()>(at);
           }
         });
-        wait(call, work);  // what a matmul saw of a unit went into gates of all units
+        wait(call, work);  // the gates of all units read the matmul's operand
         if (call.hidden_feeds == HiddenFeeds::kNothing)
           return clear_rows(s, grad_masked_h, outputs);
         const int64_t width = S == 0 ? outputs : H;
         Number* target = (S == 0 ? grad_masked_h : p.grad_second_operand) + all.begin * width +
                          target_units.begin;
-        // To the old output there may be a way past the matmuls, which has been gone already.
+        // The gradient that reaches the old output past the matmuls is already in the target.
         Addend<T> addend =
             S == 0 && Cell::kReadsOutput ? Addend<T>{target, width} : Addend<T>{nullptr, 0};
         const bool packed = call.matmuls != MatmulMode::kUnpacked;
@@ -458,7 +458,7 @@ struct Sequence {
   }
 
  private:
-  // What a thread does besides matmuls: all rows and some units or, if the math sees whole rows,
+  // What a thread does apart from matmuls: all rows and some units or, if the math sees whole rows,
   // some rows and all units.
   static RowRange math_rows(const Work& work) { return RowCell<Cell> ? work.math_rows : work.rows; }
   static UnitRange math_units(const Work& work, int64_t hidden) {

@@ -17,8 +17,8 @@ struct GroupVector {
   int64_t groups;  // how many whole groups
 };
 
-// body(GroupVector) for every vector of a range, of groups of K units; the counts are constants of
-// the compiler for all but the last vector.
+// body(GroupVector) for every vector of a range, of groups of K units; the counts are compile-time
+// constants for all but the last vector.
 template <class T, int K, class Body>
 ROTCELL_INLINE void for_groups(UnitRange range, const Body& body) {
   constexpr int L = kLanes<T>;

@@ -86,7 +86,7 @@ ROTCELL_INLINE void interleave_rows(const BFloat16* even, const BFloat16* odd, i
   }
 }
 
-// The first n elements as pairs; the others are zero.
+// The first n elements as pairs; the other lanes are zero.
 ROTCELL_INLINE Vec<float> load_pairs_of_depths(const BFloat16* p, int64_t n) {
 #if defined(__AVX512F__)
   const __mmask32 first = n >= 32 ? ~0u : n <= 0 ? 0u : (1u << n) - 1;

@@ -90,7 +90,8 @@ struct MatmulPlace {
   int64_t result_stride;
 };
 
-// Of ROWS rows of the operand, the vectors of weights [vector, vector + VECTORS).
+// A register tile: ROWS rows of the operand times the vectors of weights [vector, vector +
+// VECTORS).
 template <int ROWS, int VECTORS>
 void multiply_tile(const MatmulPlace& p, int64_t vector) {
   constexpr int64_t kVectorsOfPanel = kInt8PanelRows / kLanes;

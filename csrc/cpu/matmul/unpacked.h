@@ -93,8 +93,8 @@ void add_unpacked_by_panel(const Rows<T>& rows, int64_t row_count, const T* weig
   }
 }
 
-// Which of the two. A row gives the same bits whichever others are multiplied with it, so that
-// threads may share them out, but not the same by row and by panel.
+// Whether rows are multiplied one by one or in panels. Within either way, the bits of a row do not
+// depend on the other rows, so threads may split them. The two ways differ in bits.
 enum class UnpackedRows { kFew, kMany };
 
 constexpr UnpackedRows unpacked_rows(int64_t count) {

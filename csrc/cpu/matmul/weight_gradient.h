@@ -10,7 +10,7 @@
 
 namespace rotcell::cpu::ROTCELL_ISA {
 
-// Not those of the C++ library: none of its functions is compiled for this instruction set.
+// Not std::min: no function of the C++ library is compiled for this instruction set.
 ROTCELL_INLINE constexpr int64_t min(int64_t a, int64_t b) { return b < a ? b : a; }
 ROTCELL_INLINE constexpr int64_t max(int64_t a, int64_t b) { return a < b ? b : a; }
 
@@ -116,8 +116,8 @@ GradientTileFunction<T> gradient_tile_function(int64_t rows, int vectors,
 }
 
 // Brings the columns of grads [depth, columns], `stride` apart, into tiles [depth, Tile::kRows], of
-// which the last may be narrower, and adds each up: sums of 16 first, so that rounding errors do
-// not. `scratch` [columns].
+// which the last may be narrower, and adds up each column. Sums in blocks of 16 to limit rounding
+// error. `scratch` [columns].
 template <class T>
 void pack_grads(const T* grads, int64_t stride, int64_t depth, int64_t columns, T* packed, T* sums,
                 T* scratch) {

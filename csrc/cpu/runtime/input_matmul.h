@@ -15,7 +15,7 @@ class InputMatmul {
  public:
   InputMatmul(const CallPlan& plan, const LayerForward<T>& layer);
 
-  // x of a chunk; good until the next chunk is asked for.
+  // x of a chunk, valid until the next call.
   const T* x(const Chunk& chunk);
 
   // The sum of the layer's biases [G], or those of the rows [B, G]. Without any it is zeros if the
@@ -43,10 +43,10 @@ class InputGradientMatmul {
  public:
   InputGradientMatmul(const CallPlan& plan, const LayerBackward<T>& layer);
 
-  // For a time loop that makes it.
+  // For a time loop that computes the gradient of x itself.
   const T* packed_weights() const { return weights_.data(); }
 
-  // Unless a time loop makes it: what grad_gates [chunk.tokens, G] give.
+  // Computes it from grad_gates [chunk.tokens, G], unless the time loop does.
   void write(const Chunk& chunk, const T* grad_gates);
 
  private:

@@ -47,9 +47,9 @@ MatmulMode matmul_mode(const LayerSizes& sizes, int64_t bytes, const ThreadPlan&
   return by_step ? MatmulMode::kByStep : MatmulMode::kByChunk;
 }
 
-// Rows in the lanes are best for small weights, which every block of rows reads at every step, and
-// blocks that are nearly full, if there are enough of them for all threads. Rows that have ended
-// would leave lanes empty: sequences of different lengths are faster with units in the lanes.
+// The batch-vectorized loop is best for small weights, which every block of rows reads at every
+// step, and for blocks that are nearly full. Rows that have ended would leave lanes empty, so
+// sequences of different lengths are faster in the unit-vectorized loop.
 bool suits_batch_vectorized(const LayerSizes& sizes, Lengths lengths, int64_t bytes,
                             int64_t block_rows) {
   if (lengths != Lengths::kEqual || sizes.hidden == 0) return false;

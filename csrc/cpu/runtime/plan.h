@@ -16,7 +16,7 @@ struct CallPlan {
   Projection projection;
   Layout layout;
 
-  // Of w_hh; and of w_ih, if matmuls with x are not made by step.
+  // Whether the time loop's weights are packed: w_hh and, if its matmul is made by step, w_ih.
   bool uses_packed_weights() const { return matmuls != MatmulMode::kUnpacked; }
   bool packs_input_weights() const { return input_weights == InputWeights::kPacked; }
   bool by_step() const { return matmuls == MatmulMode::kByStep; }
@@ -41,8 +41,8 @@ struct CallPlan {
 // What a call asks for.
 enum class Extras {
   kNone,
-  kSome,  // what only the unit-vectorized loop does: state hooks, the cell states of every
-          // step for its own sake, its gradient
+  kSome,  // what only the unit-vectorized loop does: state hooks, cell states of every step as
+          // a result, their gradient
 };
 
 // For kernels of type T.

@@ -13,8 +13,8 @@
 #include <thread>
 
 extern "C" {
-// Of the OpenMP runtime that torch brought, if it is one. It remembers the affinity mask of the
-// process where it has bound the thread that asks to a single processor.
+// From the OpenMP runtime that torch loaded; null without one. It remembers the affinity mask of
+// the process, even if it has bound the calling thread to a single processor.
 __attribute__((weak)) int omp_get_num_procs();
 }
 
@@ -88,7 +88,7 @@ int64_t affinity_processors() {
   return static_cast<int64_t>(std::thread::hardware_concurrency());
 }
 
-// Of a thread, by the text of its stat file, "7 (a name) R 1 ...".
+// Whether a thread is runnable, from the text of its stat file, "7 (a name) R 1 ...".
 bool is_runnable(const std::string& stat) {
   const size_t name_end = stat.rfind(')');  // a name may have any character
   return name_end != std::string::npos && stat.compare(name_end + 1, 2, " R") == 0;

@@ -19,7 +19,7 @@ int64_t quota_processors();
 int64_t processors();
 
 // How many threads of other programs run, or wait for a processor, on the whole machine now; 0 if
-// that cannot be seen. Takes some microseconds a thread of this process.
+// that cannot be seen. Takes some microseconds per thread of this process.
 int64_t runnable_elsewhere();
 
 // How many processors the machine has, available to this process or not.

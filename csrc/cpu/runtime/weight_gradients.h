@@ -16,9 +16,9 @@ class WeightGradients {
   // The layer must live on. No chunk has more than chunk_tokens tokens.
   WeightGradients(const LayerBackward<T>& layer, int64_t chunk_tokens);
 
-  // grad_gates [chunk.tokens, G]; operands [chunk.tokens, H]: what the second matmul multiplied,
-  // null if the cell has none; seen [chunk.tokens, P]: what the first one did, null if that is the
-  // output of the step before.
+  // grad_gates [chunk.tokens, G]; second_operand [chunk.tokens, H]: what the second matmul
+  // multiplied, null if the cell has none; masked_h [chunk.tokens, P]: what the first matmul
+  // multiplied, null for the output of the step before.
   void add(const Chunk& chunk, const T* grad_gates, const T* second_operand, const T* masked_h);
 
  private:

@@ -338,9 +338,8 @@ ROTCELL_INLINE void interleave(Vec<T> (&v)[N]) {
   }
 }
 
-// The first n of the N * kLanes elements from p on; element N * i + k becomes lane i of v[k]. A
-// function of its own, as its inverse: inlined, it made the kernels of large groups take minutes to
-// compile.
+// The first n of the N * kLanes elements from p on; element N * i + k becomes lane i of v[k].
+// Not inlined, as its inverse: inlining made the kernels of large groups take minutes to compile.
 template <class T, int N>
 __attribute__((noinline)) void load_interleaved(const T* p, int64_t n, Vec<T> (&v)[N]) {
   constexpr int L = kLanes<T>;

@@ -70,7 +70,7 @@ struct KeptActivation {
 template <class Cell, class A>
 using Gates = GateValues<Cell, DeviceMath<A>>;
 
-// As they lie in memory.
+// Gates as they are stored in memory.
 template <class T>
 struct Stored {
   using Value = T;
@@ -78,7 +78,7 @@ struct Stored {
 template <class Cell, class T>
 using FetchedGates = GateValues<Cell, Stored<T>>;
 
-// The value an angle has where there is none.
+// The value of the angle of a last unit without a partner.
 struct MissingAngle {
   static constexpr double kPreactivation = -INFINITY;
   static constexpr double kActivation = 0;
@@ -105,7 +105,7 @@ struct GateSelection {
     }
   }
 
-  // In two parts, from row [G].
+  // The same in two parts, fetch and convert, from row [G].
   template <class T>
   static ROTCELL_DEVICE void fetch(const PairOfUnits& units, FetchedGates<Cell, T>& gates,
                                    const T* row) {

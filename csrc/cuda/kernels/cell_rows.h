@@ -9,7 +9,7 @@ namespace rotcell::cuda {
 
 struct RowActivation {
   bool is_tanh;
-  GateActivation function;  // if it is not
+  GateActivation function;  // if it is not tanh
 
   template <class Math>
   ROTCELL_DEVICE typename Math::Value apply(typename Math::Value x) const {

@@ -221,7 +221,7 @@ ROTCELL_DEVICE A staged_result(const Matrix& matrix, const A* results, const Coo
   return results[item.row_in_tile * matrix.result_rows() + row];
 }
 
-// What a matmul with a row a unit gives for the item's two units.
+// What a matmul with one row per unit gives for the item's two units.
 template <class Matmul>
 ROTCELL_DEVICE Pair<typename Matmul::A> block_results(const typename Matmul::Matrix& matrix,
                                                       const typename Matmul::A* results,

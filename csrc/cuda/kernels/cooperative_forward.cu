@@ -91,7 +91,7 @@ ROTCELL_DEVICE void run_forward(
                                           [&](int64_t i, A value) { waiting[i] = value; });
           activate<Cell, S>(p.activations, gates);
           if constexpr (Cell::kHasCellState) {
-            if constexpr (kIsLast) c = Cell::template memory<Math>(gates, c);
+            if constexpr (kIsLast) c = Cell::template cell_state<Math>(gates, c);
           }
           result = Cell::template result<Math>(stage, gates, h_before, c);
           exchange.template give<kNext>(

@@ -1,9 +1,9 @@
 // What the CUDA kernels are given, and the functions that launch them. No CUDA headers and no torch
 // here.
 //
-// Letters in shapes: N tokens, B rows of the batch, H units, G rows of the weights. T is the number
-// type of the tensors, A the one computed in (float32 for fp16 and bf16). Tokens lie as
-// cells/steps.h says; a step's pointers (..._t) point at the first of its tokens.
+// Letters in shapes: N tokens, B rows of the batch, H units, G rows of the weights. T is the dtype
+// of the tensors, A the dtype of the computation (float32 for fp16 and bf16). Tokens lie as
+// cells/steps.h describes; a step's pointers (..._t) point at the first of its tokens.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,11 @@ struct Forward {
   const void* from_input;  // T [N, G]: x w_ih^T and the biases
   const void* w_hh;        // T [G, H]
   const void* h0;          // T [B, H]
-  void* c;                 // A [B, H]: c0, becomes c_n, if the cell has a memory
+  void* c;                 // A [B, H]: c0, becomes c_n, if the cell has a cell state
   void* out;               // T [N, H]
   void* h_n;               // T [B, H]
   void* gates;             // T [N, G] if kept, as KeptActivation says; may be from_input
-  void* cells;             // T [N, H] if kept and the cell has a memory
+  void* cells;             // T [N, H] if kept and the cell has a cell state
   void* waiting;  // A [B, G] scratch: gates that wait for a later stage, on the cooperative path
   void* second_operand;  // T [B, H] scratch: what the second matmul multiplies, if there is one
   uint64_t* signals;     // [signal_count(B)] zeros, on the cooperative path
@@ -45,7 +45,7 @@ struct Backward {
   OutputGradient output_gradient;
   const void* w_hh;      // T [G, H]
   const void* h0;        // T [B, H], if the cell reads its output, as for out
-  const void* c0;        // A [B, H], if the cell has a memory, as for cells and grad_c
+  const void* c0;        // A [B, H], if the cell has a cell state, as for cells and grad_c
   const void* gates;     // T [N, G] activations as they were kept
   const void* cells;     // T [N, H]
   const void* out;       // T [N, H]
@@ -68,7 +68,7 @@ void cooperative(const Request&, const Plan&, const Backward&, Stream);
 // ---- One stage of one step: what is left of it when torch has made the matmuls. R rows are
 // alive.
 
-// Which share of a state stays as it was.
+// Which share of a state zoneout keeps.
 struct ZoneoutKeep {
   const void* keep_t;  // T [R, H], or [1, H], the same for all rows
   int64_t stride;      // from one row to the next
@@ -94,20 +94,20 @@ struct StageForward {
   const void* matmuls;                         // T [B, G]: what the matmuls so far add to it
   const void*
       h;         // T [B, H]: the old output, as the stage sees it; if the cell reads it, or zoneout
-  void* c;       // A [B, H]: the running memory, if the cell has one; new after the last stage
+  void* c;       // A [B, H]: the running cell state, if there is one; new after the last stage
   void* result;  // T [B, H]; may be h
   void* out_t;   // T [R, H], if the result is the output
   void* gates_t;  // T [R, G] if kept for backward; may be preactivations_t
-  void* cells_t;  // T [R, H] if kept and the cell has a memory; written by the last stage
+  void* cells_t;  // T [R, H] if kept and the cell has a cell state; written by the last stage
 };
 
-// Whether the result of a stage is wanted again.
+// Whether the result of a stage is recomputed.
 enum class Recompute { kNo, kYes };
 
 struct StageBackward {
   int stage;
   int64_t rows;     // R
-  int64_t carried;  // rows that went on from the step before; the others began at h0 and c0
+  int64_t carried;  // rows that continue from the step before; the rest begin at h0 and c0
   int hidden;       // H
   Activations activations;
   OutputGradient output_gradient;
@@ -118,7 +118,8 @@ struct StageBackward {
   const void* dropout = nullptr;    // T [B, H], if recurrent dropout and the cell reads its output
   ZoneoutKeep zoneout_h = {}, zoneout_c = {};  // if so; no projection
   const void* gates_t;                         // T [R, G] activations as they were kept
-  const void* cells_t;       // T [R, H], if the cell has a memory, as for cells_before, c0, grad_c
+  // The cell states, c0 and grad_c: if the cell has a cell state.
+  const void* cells_t;       // T [R, H]
   const void* cells_before;  // T [carried, H]
   const void* c0;            // A [B, H]
   const void* out_before;    // T [carried, H], if the cell reads its output, as for h0, grad_direct
@@ -130,7 +131,7 @@ struct StageBackward {
                        // reads its output, or zoneout); becomes that of h before
   void* grad_c;        // A [B, H]: of c, becomes that of c before
   void* grad_gates_t;  // T [R, G]: the stage's gates are written
-  void* result_t;      // T [R, H] out, if wanted again
+  void* result_t;      // T [R, H] out, if recomputed
 };
 
 void stage(CellIndex, Number, const StageForward&, Stream);
@@ -155,7 +156,7 @@ struct EnterStep {
 struct LeaveStep {
   StateHooks hooks;
   int64_t rows;                // R
-  int64_t carried;             // rows that went on from the step before; the others began at h0
+  int64_t carried;             // rows that continue from the step before; the rest begin at h0
   int hidden, outputs;         // H, P
   Beginnings starts_sequence;  // if resets
   const void* dropout;         // T [B, P], if recurrent dropout
@@ -165,7 +166,7 @@ struct LeaveStep {
   void* grad_h;                // T [B, P]: of what it saw, becomes that of h as it was left
   bool has_direct, has_cell_state;
   void* grad_direct;  // A [B, H]: of h, what came past the matmuls, if anything did
-  void* grad_c;       // A [B, H]: of c, if the cell has a memory
+  void* grad_c;       // A [B, H]: of c, if the cell has a cell state
 };
 
 void enter(Number, const EnterStep&, Stream);

@@ -69,9 +69,9 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
         dh = dh + load_pair(item.units, static_cast<const T*>(p.grad_out) + token * hidden);
       }
     }
-    // Of the old output: what passes no matmul.
+    // The gradient of the old output that no matmul carries.
     Pair<A> dh_before{A(0), A(0)};
-    // Of the stage's result: at first of the output, then what a matmul gives.
+    // The gradient of the stage's result: the output's, then what a matmul gives.
     Pair<A> d_result = dh;
     for_stages_back<Cell>([&](auto stage) {
       constexpr int S = decltype(stage)::value;

@@ -94,7 +94,7 @@ ROTCELL_GLOBAL void ROTCELL_LAUNCH_BOUNDS((resident_threads<T, kRows>))
         if constexpr (Cell::kReadsOutput) h_before = load_pair(item.units, h_row);
         if constexpr (Cell::kHasCellState) {
           if constexpr (S == last_stage<Cell>) {
-            c = Cell::template memory<Math>(gates, c);
+            c = Cell::template cell_state<Math>(gates, c);
             if (keep) store_pair(item.units, static_cast<T*>(p.cells) + token * hidden, c);
           }
         }

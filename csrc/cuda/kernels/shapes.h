@@ -36,8 +36,8 @@ struct Tiles {
   static constexpr int kCooperativeRows = 16;  // rows of the batch multiplied at once: a tile
   // Each thread has one pair of units of one row of a tile.
   static constexpr int kCooperativeUnits = 2 * kCooperativeThreads / kCooperativeRows;
-  // Of a block of a cluster: the most units with four gates and a rotation have 9 tiles of 16 rows,
-  // a warp for each; and each of a multiprocessor's four parts has as many warps as any other.
+  // Threads of a block of a cluster. The most units with four gates and a rotation have 9 tiles of
+  // 16 rows, each with a warp; 12 warps spread evenly over a multiprocessor's four partitions.
   static constexpr int kClusterThreads = 384;
   static constexpr int kLanesOfSentRow = 4;  // that send a row to another block: 64 bytes at a time
   static constexpr int kSignalStride = 16;   // counters between those of two tiles: a line of L2
@@ -67,10 +67,10 @@ struct Tiles {
     return 4 / matmuls / (element_bytes == 2 ? 2 : 1);
   }
 
-  // Tiles of its weights that a warp of a cooperative block has in registers, four a tile, for each
-  // matmul of a step.
+  // Tiles of its weights that a warp of a cooperative block has in registers, for each matmul of a
+  // step. A tile takes four registers.
   static ROTCELL_INLINE constexpr int register_tiles(int matmuls) { return 32 / matmuls; }
-  // Of one of a cluster, whose threads have fewer registers, as they are more.
+  // The same for a block of a cluster, which has more threads, so fewer registers for each.
   static ROTCELL_INLINE constexpr int cluster_register_tiles(int matmuls) { return 16 / matmuls; }
 
   static_assert(kCooperativeRows == kTensorSide, "rows multiplied at once fill one tile");

@@ -22,7 +22,7 @@ ROTCELL_DEVICE bool find_work(int64_t rows, int hidden, int64_t& row, PairOfUnit
   return row < rows;
 }
 
-// Zoneout of one thread's units: shares of the old state stay.
+// Zoneout of one thread's units: keeps shares of the old state.
 template <class T>
 struct Mixture {
   using A = Compute<T>;
@@ -58,8 +58,8 @@ ROTCELL_DEVICE void run_stage(const StageForward& p) {
   if constexpr (Cell::kHasCellState && S == last_stage<Cell>) {
     A* c_row = static_cast<A*>(p.c) + at;
     const Pair<A> c_before = load_pair(units, c_row);
-    c = Cell::template memory<Math>(gates, c_before);
-    // The new output is made of the new memory, whatever of it stays behind.
+    c = Cell::template cell_state<Math>(gates, c_before);
+    // The output uses the new cell state before zoneout.
     const Pair<A> c_left =
         p.hooks.zoneout_c ? Mixture<T>(units, p.zoneout_c, row).of(c_before, c) : c;
     store_pair(units, c_row, c_left);
@@ -110,7 +110,7 @@ ROTCELL_DEVICE void run_stage(const StageBackward& p) {
       state.c_before = carried ? load_pair(units, static_cast<const T*>(p.cells_before) + at)
                                : load_pair(units, static_cast<const A*>(p.c0) + at);
     }
-    state.c = p.hooks.zoneout_c ? Cell::template memory<Math>(gates, state.c_before)
+    state.c = p.hooks.zoneout_c ? Cell::template cell_state<Math>(gates, state.c_before)
                                 : load_pair(units, static_cast<const T*>(p.cells_t) + at);
   }
   Pair<A> d_result = load_pair(units, static_cast<const T*>(p.grad_result) + at);

@@ -8,7 +8,7 @@
 
 namespace rotcell::cuda {
 
-// The shares of a state that stay, of all tokens.
+// The shares of a state that zoneout keeps, for all tokens.
 struct ZoneoutKeepOfTokens {
   const void* keep = nullptr;  // T [N, H], or [1, H]
   int64_t stride = 0;          // from one token to the next; 0: the same for all
@@ -24,8 +24,8 @@ struct StepwiseSequence {
   bool has_cell_state;
   Activations activations;
   StateHooks hooks;
-  const bool* resets;   // [N], if so
-  const void* dropout;  // T [B, P], if so
+  const bool* resets;   // [N], if there are resets
+  const void* dropout;  // T [B, P], if there is recurrent dropout
   ZoneoutKeepOfTokens zoneout_h, zoneout_c;
   const void* h0;  // T [B, P]
 };
@@ -33,7 +33,7 @@ struct StepwiseSequence {
 struct StepwiseForward : StepwiseSequence {
   Keep keep;
   ResultIs result_is;  // of the last stage
-  // Of all tokens:
+  // For all tokens:
   void* from_input;  // T [N, G]
   void* out;         // T [N, P]
   void* gates;       // T [N, G], if kept; may be from_input
@@ -52,13 +52,13 @@ struct StepwiseBackward : StepwiseSequence {
   CellStateGradient cell_state_gradient;
   Recompute recompute_second_operand, recompute_result;
   bool has_direct;
-  // Of all tokens:
+  // For all tokens:
   const void *gates, *cells, *out;  // as kept
   const void* grad_out;             // T [N, P], if given
   const void* grad_cells;           // A [N, H], if of every step
   void* grad_gates;                 // T [N, G]
   void* masked_h;                   // T [N, P], if something changes before the matmuls
-  void *second_operand, *results;   // T [N, H], if wanted again
+  void *second_operand, *results;   // T [N, H], if recomputed
   const void* c0;                   // A [B, H]
   // Handed from step to step, or from stage to stage:
   void* grad_h;               // T [B, P]
@@ -68,7 +68,7 @@ struct StepwiseBackward : StepwiseSequence {
   void* grad_result;          // T [B, H]: of the last stage; may be grad_h
 };
 
-// ---- Of one step
+// ---- One step
 
 ROTCELL_INLINE void* row_at(const void* rows, int64_t index, int64_t row_bytes) {
   if (rows == nullptr) return nullptr;

@@ -132,7 +132,7 @@ class TensorCoreMatmul {
     return in_shared_[(i - kRegisterTiles) * matrix_.threads() + static_cast<int>(threadIdx.x)];
   }
 
-  // Of the row and the one to its right, or zeros beyond the matrix.
+  // The weight at row and column and the one to its right, or zeros beyond the matrix.
   template <class Row>
   ROTCELL_DEVICE unsigned two_weights(const Row& weights, int row, int column) const {
     const auto weight = [&](int at) {

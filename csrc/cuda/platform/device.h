@@ -23,7 +23,7 @@ struct DeviceProperties {
 #undef ROTCELL_DECLARE
 };
 
-// Of a device of this machine, by its index.
+// The properties of a device of this machine, by its index.
 DeviceProperties device_properties(int device);
 
 // Whether the kernels of this build run on it: those of another architecture, or without PTX that

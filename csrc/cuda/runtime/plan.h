@@ -27,7 +27,7 @@ struct Request {
 
 struct Plan {
   Path path;
-  // What follows is not of the stepwise path; what is of the cooperative one is of clusters, too.
+  // Not used by the stepwise path. Clusters also use the fields of the cooperative path.
   int rows_per_block = 0;   // resident: rows of the batch
   int units_per_block = 0;  // cooperative
   int tile_groups = 0;      // cooperative: groups of blocks that share out the tiles of the batch

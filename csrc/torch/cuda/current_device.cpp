@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-// Of libtorch_cuda. torch's header declares them where CUDA's own headers are those that torch was
-// built with, which ours need not be.
+// From libtorch_cuda. Declared here because torch's header needs the CUDA headers that torch was
+// built with, and ours may differ.
 extern "C" {
 struct CUDAGuardOpaque;
 AOTITorchError aoti_torch_create_cuda_guard(int32_t device_index, CUDAGuardOpaque** guard);
