@@ -47,7 +47,7 @@ class Case:
     threads: int | None = None
     one_processor: bool = False
     omp_num_threads: int | None = None
-    #: Of processor time, of the control group that the process is in.
+    #: Whether the control group of the process has the time of one processor.
     quota_of_one: bool = False
 
 

@@ -38,7 +38,7 @@ def missing() -> str | None:
 
 
 def draw_comparison(found: Mapping[str, Any], path: Path) -> list[Path]:
-    """Draw rotcell's time over torch's, a panel a cell, a line a work; return the files."""
+    """Draw rotcell's time over torch's, one panel per cell, one line per work; return the files."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -185,7 +185,7 @@ def draw_growth(found: Mapping[str, Any], path: Path) -> list[Path]:
             panel.grid(color="#dddddd", linewidth=0.6)
             panel.set_xlabel(f"{axis} ({found['fixed'][axis]})")
             panel.legend(fontsize=8.5, frameon=False, handlelength=2.2)
-        panels[0][0].set_ylabel(f"{found['settings']['pass']}, ms a call")
+        panels[0][0].set_ylabel(f"{found['settings']['pass']}, ms per call")
         _decimal_ticks(panels[0][0])
         settings = found["settings"]
         figure.supxlabel(

@@ -62,8 +62,8 @@ def layer_errors(
 def unstable(steps: int) -> list[float]:
     """Errors of a RotLSTM's output with a kept state and ordinary angles.
 
-    Of the bfloat16 layer; of float64 with h rounded to bfloat16 after every step; of float64 with
-    first states that differ by 1e-6.
+    In order: of the bfloat16 layer, of float64 with h rounded to bfloat16 after every step, and of
+    float64 with first states that differ by 1e-6.
     """
     layer, exact, x, states = prepared(rotcell.RotLSTM, torch.bfloat16, steps, KEEP_BIAS, 0.0)
     wide = tuple(s.double() for s in states)

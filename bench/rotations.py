@@ -1,7 +1,7 @@
 """What each layer costs next to nn.LSTM of the same size.
 
 RotLSTM with groups of 2, 3, 4 and 8 units, LinearRotLSTM, layer norm and all other layers, in
-training and in inference. All run in turns. With each layer stand the FLOPs of its matmuls, over
+training and in inference. All run interleaved. The FLOPs of each layer's matmuls are shown over
 those of nn.LSTM. Results go into a JSON file.
 """
 
@@ -59,7 +59,7 @@ def contestants(work: Work, train: bool, names: Sequence[str]) -> dict[str, Call
 
 
 def flops(work: Work, name: str) -> int:
-    """Those of the matmuls of one token."""
+    """The FLOPs of the matmuls of one token."""
     kind, options = LAYERS[name]
     layer = kind(work.input_size, work.hidden_size, device="meta", **options)
     return sum(2 * w.numel() for n, w in layer.named_parameters() if n.startswith("weight"))
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--layers",
         default=";".join(LAYERS),
         metavar="LIST",
-        help="semicolon-separated, besides nn.LSTM (default: %(default)s)",
+        help="semicolon-separated, in addition to nn.LSTM (default: %(default)s)",
     )
     options = parser.parse_args(arguments)
     names = list(dict.fromkeys([TORCH, *options.layers.split(";")]))

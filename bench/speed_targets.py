@@ -8,7 +8,7 @@ from contestants import GEMM, ONNX, ROTCELL, TORCH
 from ratios import Row, median, of_medians, operations, rate, ratio
 from work import Work
 
-#: For one thread and for two.
+#: The targets for one thread and for two.
 _Pair = tuple[float, float]
 
 _ROT_LSTM_H50: dict[str, _Pair] = {"train": (0.70, 0.50), "infer": (0.50, 0.33)}

@@ -17,7 +17,7 @@ import torch
 SHORTEST_SAMPLE_S = 1e-3
 #: Longer calls are warm after the second one, shorter ones after the third.
 LONG_CALL_S = 0.1
-#: Of the intervals that are reported.
+#: Level of the confidence intervals that are reported.
 CONFIDENCE = 0.95
 
 

@@ -39,7 +39,7 @@ class Recorder(TorchDispatchMode):
 
 
 def ops():
-    """Those for GPUs: biases of rows, int8 weights and cells that see rows are for the CPU."""
+    """The ops for GPUs: biases of rows, int8 weights and cells that see rows are for the CPU."""
     names = torch._C._dispatch_get_all_op_names()
     of_cells = {f"rotcell::{cell}{suffix}" for cell in CELLS for suffix in ("", "_backward")}
     return sorted(n for n in names if n.removesuffix(".extended") in of_cells)

@@ -32,11 +32,11 @@ class Toolkit(NamedTuple):
         return done.stdout + done.stderr
 
     def architectures(self):
-        """The numbers ('75', '80', ...) of those it can compile for."""
+        """The numbers ('75', '80', ...) of the architectures that it can compile for."""
         return re.findall(r"\bsm_(\d+)\b", self.ask("--list-gpu-code"))
 
     def folders(self):
-        """Of headers and of libraries. nvcc itself is asked: it may be a script elsewhere."""
+        """Folders of headers and of libraries, from nvcc itself: it may be a script elsewhere."""
         steps = self.ask("--dryrun", "-c", "-x", "cu", os.devnull, "-o", os.devnull)
         settings = dict(re.findall(r"^#\$ (\w+)=(.*)$", steps, re.MULTILINE))
         includes = re.findall(r'"-I([^"]+)"', settings.get("INCLUDES", ""))
@@ -93,8 +93,8 @@ def _fitting_toolkit(torch):
     if nvcc is None:
         return None, f"nvcc was not found ({advice})"
     toolkit = toolkit_of(nvcc)
-    # The runtime is linked in, so it need not be torch's. But it needs a driver of its own major
-    # version or a newer one, and that of a user is sure to be as new as torch's only.
+    # The runtime is linked in, so it need not be torch's. But it needs a driver of at least its
+    # major version, and a user's driver is only sure to be as new as torch's CUDA.
     if int(toolkit.version.split(".")[0]) > int(newest):
         versions = f"{nvcc} is of CUDA {toolkit.version}, newer than torch's {torch.version.cuda}"
         return None, f"{versions} ({advice})"
@@ -102,7 +102,7 @@ def _fitting_toolkit(torch):
 
 
 def chosen_architectures(torch, toolkit):
-    """Those of TORCH_CUDA_ARCH_LIST, otherwise those torch was built for."""
+    """The architectures of TORCH_CUDA_ARCH_LIST, or else those that torch was built for."""
     requested = os.environ.get("TORCH_CUDA_ARCH_LIST", "").strip()
     if requested == "native":
         seen = {torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}

@@ -72,7 +72,7 @@ def is_cross_build():
 def torch_stub(command, torch_library, folder):
     """Makes a libtorch_cpu.so with the C functions of torch's, empty, to link with.
 
-    The libraries take nothing else of torch, so one for another processor needs no torch for that.
+    The libraries take nothing else from torch, so a cross build needs no torch for its processor.
     """
     listed = subprocess.check_output(["nm", "-D", "--defined-only", torch_library], text=True)
     names = sorted({line.split()[-1] for line in listed.splitlines()})
@@ -172,7 +172,7 @@ def ninja_file(torch, compiler, toolkit, architectures, pybind11):
             # Its __FILE__ is the same wherever the sources are.
             f"-ffile-prefix-map={ROOT}=.",
         ],
-        # Nothing in it takes time, but to compile.
+        # Nothing in it needs to be fast, except its compilation.
         "module": ["-O1", f"-isystem{pybind11}", f"-isystem{sysconfig.get_path('include')}"],
     }
     if toolkit:
@@ -198,14 +198,14 @@ def ninja_file(torch, compiler, toolkit, architectures, pybind11):
 
 
 def write_compile_commands(ninja, folder):
-    """For clangd and its like, which look into build/."""
+    """For tools such as clangd, which look into build/."""
     text = subprocess.check_output([ninja, "-C", str(folder), "-t", "compdb"], text=True)
     entries = [e for e in json.loads(text) if e["file"].endswith((".cpp", ".cu"))]
     target = ROOT / "build" / "compile_commands.json"
     target.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
 
 
-# What _build.json says besides, without libraries.
+# Further entries of _build.json if no libraries are built.
 WITHOUT_LIBRARIES = {
     "torch": None,
     "python": platform.python_version(),

@@ -38,7 +38,7 @@ AVX512_FLAGS = [
 ]
 AVX512_BF16_FLAGS = ["-mavx512bf16", *AVX512_FLAGS]
 
-# Of the int8 kernels: without contraction every instruction set gives the same bits.
+# For the int8 kernels: without contraction every instruction set gives the same bits.
 INT8_FLAGS = {
     "int8_generic": ["-ffp-contract=off"],
     "int8_avx2": [*AVX2_FLAGS, "-ffp-contract=off"],
@@ -96,7 +96,7 @@ def cpu_definitions():
 
 
 def cpu_sources():
-    """Of librotcell_cpu.so: the kernels and ops of the CPU, and the plan for GPUs."""
+    """The sources of librotcell_cpu.so: the kernels and ops of the CPU, and the plan for GPUs."""
     plan = ("cuda/runtime/plan.cpp", "cuda/runtime/plan_functions.cpp")
     found = _found("cells/*.cpp", "cpu/**/*.cpp", "torch/*.cpp", *plan)
     left_out = AVX512_BF16_FLAGS if X86 and not knows_avx512_bf16() else None
@@ -109,12 +109,12 @@ def cuda_sources():
 
 
 def cuda_cxx_sources():
-    """What the C++ compiler compiles for it."""
+    """What the C++ compiler compiles for librotcell_cuda.so."""
     return _found("cuda/**/*.cpp", "torch/cuda/*.cpp", *SHARED)
 
 
 def module_sources():
-    """Of _C, which knows nothing of torch."""
+    """The sources of _C, which knows nothing of torch."""
     return _found("module/*.cpp", *RUNTIME_FACTS)
 
 

@@ -29,20 +29,20 @@ def runnable_elsewhere() -> int:
     """How many threads of other programs run or wait for a processor; 0 if that is not known."""
 
 class Contention:
-    """What threads that wait for each other know of other programs; all times in seconds."""
+    """How threads that wait for each other learn of other busy programs; times in seconds."""
 
     class Advice(Enum):
-        """What threads had better do."""
+        """What threads should do."""
 
         WAIT_FOR_EACH_OTHER = ...
         WORK_ALONE = ...
         LOOK_FIRST = ...
 
     def advice(self, now: float) -> Advice:
-        """Whether threads had better wait for each other now."""
+        """Whether threads should wait for each other now."""
 
     def put_off(self, now: float) -> None:
         """Begin another pause as long as the last."""
 
     def learn(self, worked: float, slept: float, now: float) -> None:
-        """Return how long threads worked together, and how long they slept, in total."""
+        """Take in how long threads worked together, and how long they slept, in total."""

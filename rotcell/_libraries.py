@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import warnings
 from pathlib import Path
 
@@ -15,7 +16,7 @@ CPU_LIBRARY = "librotcell_cpu.so"
 CUDA_LIBRARY = "librotcell_cuda.so"
 #: As the libraries number them.
 CUDA_PATHS = ("stepwise", "resident", "cooperative", "cluster")
-#: What only the stepwise path does; "" for what all paths do.
+#: What only the stepwise path supports; "" for what all paths support.
 CUDA_OPTIONS = ("", "projection", "state hooks")
 CUDA_PASSES = ("forward", "backward")
 CUDA_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -128,13 +129,14 @@ def instruction_sets() -> list[str]:
 
 
 def instruction_set() -> str:
-    """The one that the CPU kernels use."""
+    """The instruction set that the CPU kernels use."""
     function = _loaded_cpu().rotcell_instruction_set
     function.restype = ctypes.c_char_p
     name = function()
     if name is None:
         usable = ", ".join(instruction_sets())
-        raise ValueError(f"ROTCELL_ISA must be one of {usable} on this machine")
+        given = os.environ.get("ROTCELL_ISA")
+        raise ValueError(f"ROTCELL_ISA must be one of {usable} on this machine, got {given!r}")
     return str(name.decode())
 
 
@@ -232,7 +234,7 @@ def force_cuda_path(path: str | None) -> None:
 
 
 def force_cuda_path_of_thread(path: str | None) -> None:
-    """The same for the calling thread only."""
+    """As `force_cuda_path`, for the calling thread only."""
     _loaded_cuda().rotcell_cuda_force_path_of_thread(_path_number(path))
 
 

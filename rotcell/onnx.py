@@ -78,7 +78,7 @@ class _Translation:
         self._hidden_size = self._states[-1].shape[-1]
         self._output_size = self._states[0].shape[-1]
         self._reverse = bool(given["reverse"])
-        # Otherwise it is added to that of x.
+        # Whether b_hh is added in the step, not together with b_ih.
         self._bias_in_step = False
         if not cell.sees_rows:
             all_rows = given["w_hh"].shape[0] == given["w_ih"].shape[0]
@@ -219,7 +219,7 @@ class _Step:
     hidden_size: int
     output_size: int
     x_size: int  # of x, for a cell that sees rows; of what x gives to the gates, for others
-    #: Of all weights, or of w_hh, b_hh (apart from that of x) and w_hr; None for what is not there.
+    #: Shapes of all weights, or of w_hh, b_hh (if separate from b_ih) and w_hr; None if absent.
     weight_shapes: tuple[tuple[int, ...] | None, ...]
     has_resets: bool
     zoneout: tuple[int, ...]  # which states have it, by number
@@ -269,7 +269,7 @@ class _Step:
         )
 
     def dynamic_shapes(self) -> tuple[Any, ...]:
-        """Of the same arguments: any batch."""
+        """The dynamic shapes of the same arguments: any batch."""
         any_batch = {0: torch.export.Dim.DYNAMIC}
         states, resets = [any_batch] * len(self.cell.states), any_batch if self.has_resets else None
         weights = [None] * len(self.weight_shapes)

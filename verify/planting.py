@@ -12,7 +12,12 @@ import tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILER = os.environ.get("CXX", "c++")
-WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]  # .ci/sanitize has the flags for CPU kernels
+WARNINGS = [
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-unknown-pragmas",
+]  # .ci/sanitize: the CPU's
 NEED_CUDA_OR_TORCH = ("device.cu", "module.cpp")
 Fault = dict[str, Any]
 

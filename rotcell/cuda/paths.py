@@ -41,7 +41,7 @@ def can_run(
     Args:
         cell_name: a name of `rotcell.reference.CELLS`.
         device: where the tensors are.
-        dtype: that of the tensors.
+        dtype: the dtype of the tensors.
         projection: whether the output is projected.
         hooks: whether the call has resets, recurrent dropout or zoneout.
     """

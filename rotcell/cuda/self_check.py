@@ -42,10 +42,10 @@ __all__ = ["PathCheck", "enable", "enabled", "results"]
 
 VARIABLE = "ROTCELL_SELF_CHECK"
 
-#: Rows of a batch that is larger than the number of multiprocessors, by as much as matters: a
-#: resident block then carries several rows, in a separate kernel.
+#: A batch so much larger than the number of multiprocessors that each resident block carries
+#: several rows, in a separate kernel.
 MANY_ROWS = -1
-#: Hidden sizes and batches to check a path with. Of each line, the first that the path can run.
+#: Hidden sizes and batches to check a path with. From each line, the first that the path can run.
 SIZES: dict[str, tuple[tuple[tuple[int, int], ...], ...]] = {
     "resident": (
         ((50, 5), (38, 5), (21, 5), (8, 5)),
@@ -71,7 +71,7 @@ class PathCheck:
     batch: int
     #: "right", "wrong" or "failed" (to launch, for example).
     outcome: str
-    #: Relative to the largest value of the tensor, and what is allowed.
+    #: The largest error relative to the tensor's largest value, and what is allowed.
     largest_error: float | None
     tolerance: float
     #: The tensor with that error, or the text of the error.
@@ -90,7 +90,7 @@ def results() -> list[dict[str, Any]]:
 
 
 def enable(on: bool = True) -> None:
-    """Turn the check on or off. At first the environment decides."""
+    """Turn the check on or off. The environment sets the default."""
     global _enabled
     _enabled = on
 
@@ -268,11 +268,11 @@ def _describe(failed: list[PathCheck], device: torch.device) -> str:
     info = build_info()
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else "emulation"
     return (
-        "rotcell's GPU kernels do not all work here. " + " ".join(found) + " This holds for the "
-        "rest of this process. Please report this message as an issue of rotcell, with the file "
-        f"that `python -m rotcell --check-gpu` writes: {gpu}, driver {driver_version()}, torch "
-        f"{info['torch_running']}, rotcell {info['version']} ({info['commit']}), "
-        f"CUDA {info['cuda_version']}."
+        "rotcell's GPU kernels do not all work here. " + " ".join(found) + " This applies to "
+        "the rest of this process. Please report this message as an issue of rotcell, with the "
+        "file that `python -m rotcell --check-gpu` writes: "
+        f"{gpu}, driver {driver_version()}, torch {info['torch_running']}, rotcell "
+        f"{info['version']} ({info['commit']}), CUDA {info['cuda_version']}."
     )
 
 

@@ -31,7 +31,7 @@ def tolerance(dtype: torch.dtype) -> float:
 
 
 def or_infinite(value: float) -> float:
-    """NaN is an error larger than all others."""
+    """The error, or infinity for NaN."""
     return math.inf if math.isnan(value) else value
 
 
@@ -102,7 +102,7 @@ class ShortSequence:
         device: torch.device,
         dtype: torch.dtype,
     ) -> ShortSequence:
-        """Values of a kind of sequence."""
+        """Draw random values for a kind of sequence."""
         lengths = kind.lengths
         generator = torch.Generator(device).manual_seed(1)
 
@@ -139,7 +139,7 @@ class ShortSequence:
         return tensors[0], tensors[1:first], Weights(*tensors[first:])
 
     def grads(self, results: Sequence[Tensor]) -> list[Tensor]:
-        """Of the results, in the type of the kernel: any numbers of order 1 will do."""
+        """Gradients of the results, in the kernel's dtype: arbitrary numbers of order 1."""
         dtype = self.tensors[0].dtype
         numbers = [torch.arange(r.numel(), device=r.device, dtype=r.dtype) for r in results]
         return [torch.cos(n).view(r.shape).to(dtype) for n, r in zip(numbers, results, strict=True)]

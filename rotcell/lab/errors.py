@@ -24,7 +24,7 @@ class ResultError(ValueError):
 
 
 class LookError(ValueError):
-    """What there is nothing to look at of."""
+    """There is nothing to look at."""
 
 
 class NotInstalledError(RuntimeError):

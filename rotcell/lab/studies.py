@@ -210,7 +210,7 @@ LARGER: Final = Study(
 )
 
 
-#: Variants of RotLSTM, layer norm, and the rotating layers of others.
+#: Variants of RotLSTM, layer norm, and other authors' rotating layers.
 _OTHERS: Final = ("rotlstm-input", "linearrotlstm", "lnlstm", "lnrotlstm", "rum", "goru", "eurnn")
 
 OTHERS: Final = Study(

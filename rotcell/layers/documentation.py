@@ -45,8 +45,8 @@ _ARGUMENTS = {
     "training keeps A more numbers per token. Sizes other than 2, 3, 4 and 8 run on the reference "
     "code, as all sizes but 2 do on GPUs.",
     "rotation_bias": "added to the angles' rows of `bias_ih` at initialization. At 0 the angles "
-    'start around pi; with a negative value they start smaller. ``"spread"`` gives every angle a '
-    "start of its own, from 2 pi / 64 to pi, evenly on a log scale.",
+    'start around pi; with a negative value they start smaller. ``"spread"`` gives every angle its '
+    "own start, from 2 pi / 64 to pi, evenly on a log scale.",
     "forget_bias": "added to the forget gate's rows of `bias_ih` at initialization.",
     "recurrent_dropout": "probability of dropping elements of h where it enters the matmuls of the "
     "next step, in training: one mask per sequence, layer and direction.{carried}",

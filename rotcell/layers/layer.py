@@ -40,7 +40,7 @@ class DirectionCall:
     return_cells: bool
 
     def run(self) -> tuple[Tensor, ...]:
-        """Run it as a layer does: output, last states, and cell states [N, H] if asked for."""
+        """Run as a layer does: output, last states, and cell states [N, H] if asked for."""
         return ops.sequence(
             self.cell, self.x, self.states, self.weights, self.batch_sizes, self.reverse,
             self.gate_activation, self.angle_activation, self.batch_first, self.hooks,
@@ -51,8 +51,8 @@ class DirectionCall:
 class Layer(CellModule, nn.RNNBase):
     """Layers and directions of a cell, over whole sequences.
 
-    It is an nn.RNNBase because programs ask for that, with all that they may ask of one. But there
-    is no list of flattened weights to keep in sync with the parameters: each forward reads those.
+    It derives from nn.RNNBase because programs check for that class and use its attributes. It
+    keeps no list of flattened weights: each forward reads the parameters.
     """
 
     #: If set, called for each direction of each layer, in the order of h_n, instead of

@@ -56,7 +56,7 @@ RECURRENT = (
     Parameter("weight_hr", "w_hr", ("P", "H"), option="proj_size"),
 )
 
-#: The same without what multiplies h.
+#: `RECURRENT` without the parameters that multiply h.
 INPUT_ONLY = tuple(p for p in RECURRENT if p.name not in ("weight_hh", "bias_hh"))
 
 #: The additional parameters of an LSTM with layer norm.
@@ -92,7 +92,7 @@ EURNN = (Parameter("weight_ih", "w_ih", ("R", "I")), *_ROTATIONS)
 
 
 def present(parameters: Sequence[Parameter], module: Any) -> list[Parameter]:
-    """Those that a module has, by its options; it may be one of torch's."""
+    """The parameters that a module has, by its options; it may be a module of torch."""
     return [p for p in parameters if p.option is None or getattr(module, p.option)]
 
 

@@ -33,7 +33,7 @@ def laid_out_as(
         out = out.unflatten(0, x.shape[:2])
         out = out.transpose(0, 1) if batch_first else out
     if states[0].dim() == 3:
-        # Stacked, so that they are no views: users of nn.LSTM call detach_(), which refuses those.
+        # Stacked, because views would reject detach_(), which users of nn.LSTM call.
         rest[: len(states)] = [torch.stack([state]) for state in rest[: len(states)]]
     return out, *rest
 

@@ -54,12 +54,12 @@ class Overload(NamedTuple):
 
 
 def slice_of(names: Sequence[str], group: Sequence[str]) -> slice:
-    """Where these names are, one after the other, among others."""
+    """The slice of `names` that is `group`."""
     if not group:
         return slice(0, 0)
     start = names.index(group[0])
     found = slice(start, start + len(group))
-    assert tuple(names[found]) == tuple(group), f"{group} are no neighbors in {names}"
+    assert tuple(names[found]) == tuple(group), f"{group} must be neighbors in {names}"
     return found
 
 
@@ -145,7 +145,7 @@ class CellOps(CellArguments):
         return (*taken, return_cells) if self._returns_cells else taken
 
     def returned(self, results: Sequence[Tensor], return_cells: bool) -> tuple[Tensor, ...]:
-        """Of the op's results: output and last states, and the cell states if asked for."""
+        """Output, last states and, if asked for, the cell states, from the op's results."""
         wanted = tuple(results[: len(self.results)])
         return (*wanted, results[-1]) if return_cells else wanted
 

@@ -96,7 +96,7 @@ def _in_bfloat16(
     hooks: StateHooks,
     return_cells: bool,
 ) -> tuple[Tensor, ...]:
-    """The same for float32 tensors, computed in bfloat16."""
+    """As `sequence`, for float32 tensors, computed in bfloat16."""
     tensors, hooks = _cast(tensors, hooks, {torch.float32: torch.bfloat16})
     x, states, weights = CELL_OPS[cell.op_name].split(tensors)
     results = sequence(
@@ -116,7 +116,7 @@ def _without_kernels(
     hooks: StateHooks,
     return_cells: bool,
 ) -> tuple[Tensor, ...]:
-    """The same for a cell that has no compiled ops, or where nothing is compiled."""
+    """As `sequence`, for a cell that has no compiled ops, or where nothing is compiled."""
     warn_of_missing_ops(cell)
     tensors, hooks = autocast(x.device.type, (x, *states, *weights), hooks)
     return sequence_by_reference(
@@ -150,7 +150,7 @@ _LOWERED_BY_AUTOCAST = (torch.float32, torch.float16, torch.bfloat16)
 def _cast(
     tensors: tuple[Any, ...], hooks: StateHooks, dtypes: dict[torch.dtype, torch.dtype]
 ) -> tuple[tuple[Any, ...], StateHooks]:
-    """Tensors of some dtypes in others."""
+    """Cast the tensors of some dtypes to another."""
 
     def cast(values: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
         return tuple(t if t is None else t.to(dtypes.get(t.dtype, t.dtype)) for t in values)

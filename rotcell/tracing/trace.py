@@ -162,8 +162,9 @@ class Direction:
     def flat(self, name: str) -> Tensor:
         """An array as ``[N, ...]``: the tokens of all steps, one step after the other.
 
-        Besides `names` there are ``state`` (what the next step starts from), ``previous_state``
-        (what the step started from) and ``kept`` (what the forget or reset gate left of that).
+        In addition to `names` there are ``state`` (what the next step starts from),
+        ``previous_state`` (what the step started from) and ``kept`` (what the forget or reset
+        gate left of it).
         """
         if name == "angles" and self._captured.angles is not None:
             return self._captured.angles

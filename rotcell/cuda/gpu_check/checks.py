@@ -1,7 +1,7 @@
 """What is checked on a GPU, one thing at a time, by name.
 
-A check is a function of the machine and the seconds it may take. It returns what it found as JSON,
-with "ok" among it: True, False, or None where the machine cannot do that.
+A check is a function of the machine and the seconds it may take. It returns what it found as JSON.
+Its "ok" is True, False, or None if the machine cannot run the check.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ STEPS = 5
 
 
 def type_name(dtype: torch.dtype) -> str:
-    """Without torch's prefix."""
+    """The dtype's name without torch's prefix."""
     return str(dtype).removeprefix("torch.")
 
 
 def usual_type(path: str) -> torch.dtype:
-    """Of what is checked in one type only; clusters have no float32."""
+    """The dtype of checks that use only one; clusters have no float32."""
     return torch.float16 if path == "cluster" else torch.float32
 
 
@@ -189,7 +189,7 @@ def _on_path(path: str, cell: str, body: Callable[[Gpu, Any, Tensor], dict[str, 
 
 
 def _streams(machine: Gpu, layer: Any, x: Tensor) -> dict[str, Any]:
-    """On a side stream the same bits, though its input comes late."""
+    """A side stream gives the same bits, although its input comes late."""
     expected = _run_layer(layer, x)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -233,7 +233,7 @@ def _no_waiting(machine: Gpu, layer: Any, x: Tensor) -> dict[str, Any]:
 
 
 def _cells() -> dict[str, Cell]:
-    """Those that GPUs run."""
+    """The cells that GPUs run."""
     return {name: cell for name, cell in CELLS.items() if has_cell(name)}
 
 
@@ -258,7 +258,7 @@ def _self_check(machine: Gpu, seconds: float) -> dict[str, Any]:
 
 
 def all_checks() -> dict[str, Check]:
-    """By name, in the order in which they are made: first what must be right, then how fast."""
+    """All checks by name, in order: first what must be right, then how fast it is."""
     found: dict[str, Check] = {"facts": _facts}
     for dtype, path, cell in itertools.product(TYPES, PATHS, _cells().values()):
         found[f"results, {path}, {cell.name}, {type_name(dtype)}"] = _results_check(

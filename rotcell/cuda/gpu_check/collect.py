@@ -61,7 +61,7 @@ class _Worker:
         self.lines.put(None)
 
     def message(self, seconds: float) -> dict[str, Any] | None:
-        """The next one; None when there will be no more. queue.Empty if none comes in time."""
+        """The next message; None after the last. queue.Empty if none comes in time."""
         line = self.lines.get(timeout=max(seconds, 0.01))
         if line is None:
             return None

@@ -22,7 +22,7 @@ from .summary import summary, verdict
 FORMAT = 1
 DEFAULT_OUTPUT = Path("rotcell-gpu-check.json")
 DEFAULT_SECONDS = 300.0
-#: Of all the time, what a size of the timings gets beyond warming up.
+#: The share of the time limit that each size of the timings gets after warm-up.
 SHARE_OF_A_TIMING = 1 / 400
 
 RIGHT, FAILED, CANNOT, INTERRUPTED = 0, 1, 2, 130
@@ -70,14 +70,14 @@ class _Report:
         self.write()
 
     def write(self) -> None:
-        """Whole or not at all: it is what is sent."""
+        """Write the file atomically: people send it."""
         unfinished = self.output.with_name(self.output.name + ".part")
         unfinished.write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
         os.replace(unfinished, self.output)
 
 
 def check_gpu(output: Path, seconds: float, names: Sequence[str], command: Sequence[str]) -> int:
-    """Make these checks by workers started so, the first one alone; the exit status."""
+    """Run these checks in workers started by `command`, the first alone; the exit status."""
     report = _Report(output, names)
     try:
         report.write()
@@ -108,7 +108,7 @@ def check_gpu(output: Path, seconds: float, names: Sequence[str], command: Seque
 
 
 def main(output: Path, seconds: float) -> int:
-    """The command line's part, with its options read."""
+    """Run --check-gpu; returns the exit status."""
     if reason := obstacle():
         print(f"No GPU was checked: {reason}.", file=sys.stderr)
         return CANNOT

@@ -15,7 +15,7 @@ from rotcell import _libraries
 from rotcell.cuda.self_check import driver_version
 from rotcell.info import build_info
 
-#: Batch and hidden size of the sequences that are compared. What does not fit a path is left out.
+#: Batch and hidden size of the sequences that are compared. A path skips sizes that do not fit.
 SIZES = ((5, 21), (18, 50), (3, 112), (17, 160), (33, 256), (300, 38))
 
 
@@ -31,16 +31,16 @@ class Gpu:
         torch.cuda.set_device(self.device)
 
     def properties(self) -> dict[str, int]:
-        """As `rotcell.cuda.paths.plan` takes them."""
+        """The device's properties, as `rotcell.cuda.paths.plan` takes them."""
         return _libraries.cuda_device(self.device.index or 0)
 
     def force_path(self, path: str | None) -> None:
-        """Take this path, or with None the plan's."""
+        """Force this path; None follows the plan."""
         _libraries.force_cuda_path(path)
 
     @contextlib.contextmanager
     def forced(self, path: str | None) -> Iterator[None]:
-        """Take this path inside the block."""
+        """Force this path inside the block."""
         self.force_path(path)
         try:
             yield
@@ -52,7 +52,7 @@ class Gpu:
         torch.cuda.synchronize(self.device)
 
     def seconds(self, function: Callable[[], object], calls: int) -> float:
-        """What a call takes on the device."""
+        """Seconds per call on the device."""
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self.synchronize()
         start.record()

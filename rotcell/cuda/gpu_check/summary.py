@@ -74,8 +74,8 @@ def summary(report: Result) -> str:
     right = sum(result["ok"] is True for result in checks.values())
     missing = len(report["not_made"])
     lines.append(
-        f"{right} checks right, {len(failed)} failed"
-        + (f", {missing} not made for lack of time" if missing else "")
+        f"{right} checks passed, {len(failed)} failed"
+        + (f", {missing} not run for lack of time" if missing else "")
     )
     lines += [f"  {name}: {verdict(result)}" for name, result in failed.items()]
     lines += ["", "Microseconds per step, and the plan's choice", ""]

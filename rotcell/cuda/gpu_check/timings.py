@@ -40,7 +40,7 @@ LAYERS: dict[str, Any] = {
     layer._cell.name: layer
     for layer in (layers.RotLSTM, layers.RotGRU, layers.LSTM, layers.ClassicGRU)
 }
-#: What torch has that comes nearest; on a GPU it is cuDNN's.
+#: torch's nearest layer, which on a GPU runs cuDNN.
 TORCH = "torch"
 #: Calls shorter than this are timed several at once.
 SHORTEST_SAMPLE = 2e-3
@@ -83,7 +83,7 @@ class Row:
 
     @property
     def dtype(self) -> torch.dtype:
-        """As torch has it."""
+        """The torch.dtype of this row."""
         found: torch.dtype = getattr(torch, self.dtype_name)
         return found
 

@@ -1,7 +1,7 @@
 """Runs checks one after the other and reports each as a line of JSON.
 
-A separate process: a kernel that goes wrong may end it, or leave the GPU's context of no use to
-anybody. Then `collect` starts another for the checks that are left.
+It is a separate process because a faulty kernel may crash it or corrupt the GPU's context.
+`collect` then starts another for the remaining checks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONTEXT_LOST = 3
 
 
 def say(message: dict[str, Any], lines: TextIO) -> None:
-    """A line for the process that waits for it."""
+    """Write a line for the process that collects the results."""
     print(json.dumps(message), file=lines, flush=True)
 
 
@@ -29,7 +29,7 @@ def run(check: Check, machine: Gpu, seconds: float) -> dict[str, Any]:
     """What a check found, or the error that it ended with."""
     try:
         return check(machine, seconds)
-    except Exception as error:  # whatever it is, it is what is looked for
+    except Exception as error:  # any error is a finding
         text = f"{type(error).__name__}: {error}"
         return {"ok": False, "error": text, "traceback": traceback.format_exc()}
 

@@ -11,7 +11,7 @@ from rotcell.lab.tasks.babi.sweep.collect import collect
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `rotcell-lab collect` understands."""
+    """Options of `rotcell-lab collect`."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="the --out of a sweep")
     parser.add_argument(
         "into",

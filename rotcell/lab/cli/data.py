@@ -20,7 +20,7 @@ _FINDINGS_SHOWN = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `rotcell-lab data` understands."""
+    """Options of `rotcell-lab data`."""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
         "--download",

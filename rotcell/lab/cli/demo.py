@@ -24,7 +24,7 @@ from rotcell.lab.tasks.babi.experiments import EXPERIMENTS, PAPER_SIZE, make_pla
 from rotcell.lab.tasks.babi.look import Reader, look_at_question
 from rotcell.lab.tasks.babi.report.figures import convergence
 from rotcell.lab.tasks.babi.report.measures import mean_test
-from rotcell.lab.tasks.babi.report.summary import Summary, summarise
+from rotcell.lab.tasks.babi.report.summary import Summary, summarize
 from rotcell.lab.tasks.babi.sweep.runner import Folder, sweep
 from rotcell.lab.training.settings import LabSettings
 
@@ -62,7 +62,7 @@ against padding. Over all 20 tasks rotation added 1.6 points [0.7, 2.4] to the p
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `rotcell-lab demo` understands."""
+    """Options of `rotcell-lab demo`."""
     parser.add_argument("--epochs", type=positive, default=40, help="training epochs (default 40)")
     parser.add_argument("--seeds", type=positive, default=1, help="runs per model (default 1)")
     parser.add_argument(
@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
     failed = 0
     for plan in plans:
         failed += sweep(plan, Folder(out), source, local_engine(workers, models=models)).failed
-    summaries = {summary.title: summary for summary in summarise(out)}
+    summaries = {summary.title: summary for summary in summarize(out)}
     print(f"\n{_table(summaries)}\n")
     print(
         "Test accuracy at the epoch that validation chose, "

@@ -21,7 +21,7 @@ from rotcell.tracing import save_side_by_side
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `rotcell-lab look` understands."""
+    """Options of `rotcell-lab look`."""
     parser.add_argument(
         "checkpoint", type=Path, help="file of `train --checkpoint` or `sweep --keep-models`"
     )
@@ -102,7 +102,7 @@ def _test_question(options: argparse.Namespace, task: int, reader: Reader) -> Qu
 def _typed_story() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Lines up to the first that ends in a question mark, which is the question."""
     if sys.stdin.isatty():
-        print("Type the sentences of a story, one a line, and then a question.")
+        print("Type the sentences of a story, one per line, and then a question.")
     story: list[str] = []
     for line in sys.stdin:
         words = tokenize(line)

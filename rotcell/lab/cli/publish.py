@@ -10,7 +10,7 @@ from rotcell.lab.sweep.publish import publish
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `rotcell-lab publish` understands."""
+    """Options of `rotcell-lab publish`."""
     parser.add_argument(
         "folder",
         type=Path,

@@ -11,7 +11,7 @@ from rotcell.lab.tasks.babi.report.page import is_collection, write_report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `rotcell-lab report` understands."""
+    """Options of `rotcell-lab report`."""
     parser.add_argument(
         "folder", type=Path, metavar="DIR", help="the --out of a sweep, or collected runs"
     )

@@ -77,7 +77,7 @@ def _add_babi_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_train(options: argparse.Namespace) -> int:
-    """Train, telling how it goes; returns the exit status."""
+    """Train and show the progress; returns the exit status."""
     settings = RunSettings(
         task=options.task,
         cell=options.cell,
@@ -111,7 +111,7 @@ def run_train(options: argparse.Namespace) -> int:
                 place=place,
                 checkpoint=checkpoint,
                 resume=options.resume,
-                on_epoch=lambda history: _tell(history, settings, bar, options.log, board),
+                on_epoch=lambda history: _show_progress(history, settings, bar, options.log, board),
             )
         except KeyboardInterrupt:
             if checkpoint is not None and checkpoint.exists():
@@ -123,7 +123,7 @@ def run_train(options: argparse.Namespace) -> int:
     return 0
 
 
-def _tell(
+def _show_progress(
     history: History,
     settings: RunSettings,
     bar: ProgressBar,
@@ -170,12 +170,12 @@ def tensorboard(folder: Path) -> Any:
 
 
 def add_ask_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `rotcell-lab ask` understands."""
+    """Options of `rotcell-lab ask`."""
     parser.add_argument("checkpoint", type=Path, help="a file that train --checkpoint wrote")
 
 
 def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `rotcell-lab evaluate` understands."""
+    """Options of `rotcell-lab evaluate`."""
     parser.add_argument(
         "checkpoint", type=Path, help="file of `train --checkpoint` or `sweep --keep-models`"
     )

@@ -116,11 +116,11 @@ def _serve(connection: Connection, work: Work, threads: int, models: Path | None
         while True:
             run: Run = connection.recv()
             model = None if models is None else models / f"{run.name}.pt"
-            result = work.compute(run, threads, model, partial(_tell, connection, run))
+            result = work.compute(run, threads, model, partial(_report_epoch, connection, run))
             connection.send(Ended(result))
 
 
-def _tell(connection: Connection, run: Run, epoch: int) -> None:
+def _report_epoch(connection: Connection, run: Run, epoch: int) -> None:
     connection.send(Advanced(run, epoch))
 
 

@@ -23,7 +23,7 @@ from rotcell.lab.training.settings import LabSettings, seed_of
 
 DATASETS: Final = ("permuted", "sequential")
 _STEMS: Final = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
-#: Of the unpacked files.
+#: Checksums of the unpacked files.
 _KNOWN: Final = (
     "6bbc9ace898e44ae57da46a324031adb",
     "a25bea736e30d166cdddb491f175f624",

@@ -16,7 +16,7 @@ import rotcell
 
 
 def environment(device: torch.device | None = None) -> dict[str, str | int]:
-    """Of this process, as written to results."""
+    """The environment of this process, as written to results."""
     info = rotcell.build_info()
     place = device or torch.device("cpu")
     return {

@@ -59,6 +59,6 @@ class LabSettings:
 
 
 def seed_of(*purpose: object) -> int:
-    """A seed for one purpose, unrelated to those for others."""
+    """A seed for one purpose, independent of the seeds for other purposes."""
     digest = hashlib.sha256(repr(purpose).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

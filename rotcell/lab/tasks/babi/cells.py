@@ -1,4 +1,4 @@
-"""THE list of cells that can be compared: what a name on the command line means.
+"""The list of cells that runs can compare, by their names on the command line.
 
 Another cell is another entry here; the paper's numbers, for those it has, are in `report.paper`.
 """

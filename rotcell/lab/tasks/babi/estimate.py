@@ -51,7 +51,7 @@ def _seconds(run: RunSettings, source: Source) -> float:
 
 @cache
 def _costs(run: RunSettings) -> tuple[Cost, Cost]:
-    """Of a training step, and of looking at one question."""
+    """The costs of a training step, and of looking at one question."""
     step, evaluate = [], []
     with torch.random.fork_rng(devices=[]):
         for words in _LENGTHS:

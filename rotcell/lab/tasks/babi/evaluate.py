@@ -21,7 +21,7 @@ from rotcell.lab.tasks.babi.tensors import PADDING, Dictionary, Examples, pad
 Weights = Literal["reported", "last"]
 
 HELP: Final = """\
-Type the sentences of a story, one a line. A line that ends in ? is a question.
+Type the sentences of a story, one per line. A line that ends in ? is a question.
 An empty line begins a new story; Ctrl-D ends."""
 _SHOWN: Final = 3
 _BATCH: Final = 64

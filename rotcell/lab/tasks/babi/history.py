@@ -38,7 +38,7 @@ class History:
 
     @property
     def outcome(self) -> Outcome:
-        """Of the epochs with a test accuracy the best by validation; the earliest on a tie."""
+        """The best epoch by validation among those with a test accuracy; the earliest on a tie."""
         epoch = max(sorted(self.test), key=lambda epoch: self.validation[epoch - 1])
         return Outcome(epoch, self.validation[epoch - 1], self.test[epoch])
 

@@ -26,7 +26,7 @@ def score_all(model: QuestionAnswerer, examples: Examples) -> Iterator[tuple[Ten
         for batch in examples.batches(_rows(examples.story.shape[1])):
             yield model(batch.trimmed()), batch.answer
         return
-    # Of the row with the most words before that with the fewest.
+    # Longest stories, which have the least padding, first.
     lengths, order = examples.story_lengths.sort(descending=True, stable=True)
     examples = examples.in_order(order)
     asked, question_of_row = torch.unique(examples.question, dim=0, return_inverse=True)

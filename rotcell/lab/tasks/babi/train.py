@@ -214,6 +214,6 @@ def _copy(model: nn.Module) -> dict[str, Any]:
 
 
 def _seed(*of: object) -> int:
-    """A seed for one purpose, unrelated to those for others."""
+    """A seed for one purpose, independent of the seeds for other purposes."""
     digest = hashlib.sha256(repr(of).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

@@ -7,8 +7,8 @@ from typing import Final
 from rotcell.lab.tasks.babi.data.catalog import Split
 from rotcell.lab.tasks.babi.data.reader import Size
 
-# Of each task: how the sha256 of a file begins, for the training files of en and of en-10k and for
-# the test file (the same in both). A dash: that of task 3 in en-10k was not at hand.
+# For each task, the first digits of the sha256 of the training files of en and of en-10k and of the
+# test file (the same in both). The dash: the file of task 3 in en-10k was not at hand.
 _DIGESTS: Final = """
 1 c64ba9b1a49bbb11 749ea9f7c99070fe 55acf66cef2f6d79
 2 a4978af5bc0dc301 d4074c0c5d54f70c eff93fb9cd81ba02

@@ -19,7 +19,7 @@ from rotcell.lab.tasks.babi.cells import CELLS
 from rotcell.lab.tasks.babi.report.claims import POOR, SAME, claims_table, does_rotation_help
 from rotcell.lab.tasks.babi.report.figures import Picture, convergence, state_size
 from rotcell.lab.tasks.babi.report.missing import what_is_missing
-from rotcell.lab.tasks.babi.report.summary import Summary, comparable, summarise
+from rotcell.lab.tasks.babi.report.summary import Summary, comparable, summarize
 from rotcell.lab.tasks.babi.report.tables import (
     MARK,
     Table,
@@ -122,8 +122,8 @@ class Section:
 
 
 def write_report(path: Path, out: Path) -> Written:
-    """Report on all experiments at `path` (see `summarise`), finished or not."""
-    summaries = summarise(path)
+    """Report on all experiments at `path` (see `summarize`), finished or not."""
+    summaries = summarize(path)
     out.mkdir(parents=True, exist_ok=True)
     notes = out / NOTES if (out / NOTES).exists() else None
     contents = report_files(

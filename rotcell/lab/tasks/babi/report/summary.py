@@ -1,4 +1,4 @@
-"""What result files add up to: one summary an experiment, of runs that may be averaged."""
+"""What result files add up to: one summary per experiment, of runs that may be averaged."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Summary:
         return found
 
     def values(self, task: int, cell: str, size: int = PAPER_SIZE) -> tuple[float, ...]:
-        """The test accuracies in %, one a seed."""
+        """The test accuracies in %, one per seed."""
         return tuple(100 * result.outcome.test for result in self.of(task, cell, size))
 
     @property
@@ -121,7 +121,7 @@ def _protocol(result: Result, but: Collection[str] = ()) -> str:
     return json.dumps([settings, dict(result.protocol or {})])
 
 
-def summarise(path: Path) -> list[Summary]:
+def summarize(path: Path) -> list[Summary]:
     """All experiments at `path`; SettingsError when there are none, or runs that do not compare.
 
     `path` is the folder of a sweep, a folder with collected runs (runs/EXPERIMENT.jsonl and

@@ -81,12 +81,12 @@ def _html(entry: Entry) -> str:
 
 
 def differences(summary: Summary, plain: str, cell: str) -> dict[int, Difference | None]:
-    """Of every task: `cell` minus `plain`."""
+    """`cell` minus `plain`, for every task."""
     return {t: compare(summary.values(t, cell), summary.values(t, plain)) for t in summary.tasks}
 
 
 def from_paper(summary: Summary, cell: str) -> dict[int, Difference | None]:
-    """Of every task: our mean minus the paper's."""
+    """Our mean minus the paper's, for every task."""
     found = {}
     for task in summary.tasks:
         ours = Moments.of(summary.values(task, cell))
@@ -212,7 +212,7 @@ def averaged_tasks(summary: Summary) -> list[int]:
 
 
 def means_by_seed(summary: Summary, cell: str) -> dict[int, float]:
-    """Of each seed that has all averaged tasks of the cell: the mean over these tasks, in %."""
+    """The mean over the averaged tasks in %, for each seed that has all of them for the cell."""
     tasks = averaged_tasks(summary)
     values: dict[int, list[float]] = {}
     for task in tasks:

@@ -78,7 +78,7 @@ class Report:
 def check_data(
     path: str | os.PathLike[str], tasks: Iterable[int] | None = None, *, size: Size = "1k"
 ) -> Iterator[Report]:
-    """Check the task files at `path`, all or those of the given tasks, one report a file."""
+    """Check the task files at `path`, all or those of the given tasks, one report per file."""
     files = open_data(path, size=size)
     wanted = None if tasks is None else set(tasks)
     for task, split in files.available:

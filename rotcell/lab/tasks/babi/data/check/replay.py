@@ -37,7 +37,7 @@ def proven_by(answer: str, facts: Iterable[int]) -> Solution:
 
 
 class Replay(ABC):
-    """Understands the sentences of some tasks; keeps its own state, one object a story."""
+    """Understands the sentences of some tasks; keeps its own state, one object per story."""
 
     @abstractmethod
     def tell(self, fact: int, text: str) -> None:
@@ -61,7 +61,7 @@ def learn(known: dict[str, tuple[str, int]], who: str, what: str, fact: int) -> 
 
 
 def recall(known: dict[str, tuple[str, int]], who: str) -> tuple[str, int]:
-    """What was learnt, and the statement that says it."""
+    """What was learned, and the statement that says it."""
     if who not in known:
         raise UndeterminedError(f"nothing was said about {who}")
     return known[who]

@@ -34,7 +34,7 @@ class _Walks:
         self._rng = rng
         self._notes = Notebook()
         self._seen: dict[str, Seen] = {}
-        self._mentioned: list[str] = []  # one entry a clause: `Mary and John went` is two
+        self._mentioned: list[str] = []  # one entry per clause: `Mary and John went` is two
 
     def walk(self, people: list[str], *, then: str | None = None) -> None:
         """The people go somewhere together; `then` is what they are called on a second walk."""
