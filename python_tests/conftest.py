@@ -16,7 +16,7 @@ from helpers import KINDS, Kind, kinds_and_options
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests and torch itself stay for good: no collection need look at them again."""
+    """Exempt the tests and torch, which stay alive, from garbage collection."""
     gc.collect()
     gc.freeze()
 

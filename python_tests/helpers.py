@@ -115,7 +115,7 @@ GROUPED = tuple(
     for cell in CELLS.values()
     if cell.rotation.size > 2
 )
-#: Gates from the input alone: without recurrent weights, and without ops of its own.
+#: Gates from the input alone: without recurrent weights or separate ops.
 LINEAR = _kind(LINEAR_ROT_LSTM)
 #: For what is about one of them alone.
 LSTM, GRU, PLAIN_LSTM, CLASSIC_GRU, TORCH_GRU = KINDS[:5]
@@ -195,7 +195,7 @@ def run_sequences_alone(
     sequences: Sequence[Tensor],
     states: Sequence[Tensor],
 ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-    """As above for sequences of different lengths [T_b, I], each on its own."""
+    """`run_step_by_step` for sequences of different lengths [T_b, I], one at a time."""
     results = [
         run_step_by_step(kind, layer, parameters, x.unsqueeze(1), [s[:, b : b + 1] for s in states])
         for b, x in enumerate(sequences)

@@ -575,7 +575,7 @@ class TestRatios:
         assert gemm_fraction(row, "torch") is None
 
 
-class TestAims:
+class TestTargets:
     @pytest.mark.parametrize(
         ("name", "cell", "passes", "threads", "expected"),
         [
@@ -599,7 +599,7 @@ class TestAims:
             ("cell-50", "RotLSTM", "train", 1, None),
         ],
     )
-    def test_aim(self, name, cell, passes, threads, expected):
+    def test_target(self, name, cell, passes, threads, expected):
         assert speed_targets.target(made_up_row(TABLE[name], cell, passes, threads)) == expected
 
     def test_random_shapes_of_gru_have_one(self):

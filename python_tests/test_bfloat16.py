@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
     not _libraries.computes_in_bfloat16(), reason="computes in float32 here"
 )
 EPS = torch.finfo(torch.bfloat16).eps
-WITH_MEMORY = [kind for kind in KINDS if kind.num_states == 2]
+WITH_CELL_STATE = [kind for kind in KINDS if kind.num_states == 2]
 
 
 def in_double(tensors: list[Tensor | None]) -> list[Tensor | None]:
@@ -29,7 +29,7 @@ def in_double(tensors: list[Tensor | None]) -> list[Tensor | None]:
 
 
 @pytest.mark.parametrize("sizes", [(1, 12, 7, 33), (9, 9, 20, 50), (3, 7, 1, 16)], ids=str)
-@pytest.mark.parametrize("kind", WITH_MEMORY, ids=str)
+@pytest.mark.parametrize("kind", WITH_CELL_STATE, ids=str)
 def test_h_is_rounded_once_per_step_and_nothing_else_is(kind, sizes):
     """A loop in float64 that rounds h only differs where h lies at the middle of two values."""
     batch, steps, *_ = sizes

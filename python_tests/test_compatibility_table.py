@@ -95,7 +95,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "`quantize_dynamic`": (
         "test_quantized.py::test_only_our_layers_are_quantized_and_the_original_stays",
         "test_quantized.py::test_torchs_own_function_does_the_same",
-        "outside/test_programs.py::test_dynamic_quantisation_leaves_our_layers_in_float",
+        "outside/test_programs.py::test_dynamic_quantization_leaves_our_layers_in_float",
     ),
 }
 

@@ -114,7 +114,7 @@ def test_the_printed_schema_is_the_schema() -> None:
 
 
 def test_private_names_of_torch_are_used_in_one_file() -> None:
-    """Of torch itself, and of its modules that the package imports by name."""
+    """Checks torch itself and its modules that the package imports by name."""
     package = Path(schema_of.__code__.co_filename).parents[1]
     private = re.compile(r"\btorch(\.\w+)*\._|\bforward_ad\._|\._schema\b|_dynamo_")
     for path in package.rglob("*.py"):

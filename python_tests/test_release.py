@@ -18,7 +18,7 @@ HAS_TOOLS = shutil.which("g++") and shutil.which("nm") and shutil.which("readelf
 
 @pytest.fixture
 def release(monkeypatch, tmp_path):
-    """The script, for a tree with a version and a changelog of its own."""
+    """The script, for a tree with its own version and changelog."""
     monkeypatch.syspath_prepend(REPOSITORY / "build_tools")
     path = str(REPOSITORY / "build_tools" / "release")
     loader = importlib.machinery.SourceFileLoader("release", path)

@@ -687,7 +687,7 @@ def test_rum_kernel_at_special_angles(angle: str) -> None:
         out.sum().backward()
         results.append([out, *(i.grad for i in inputs), *(p.grad for p in layer.parameters())])
     assert all(t.isfinite().all() for t in results[0])
-    # Of opposite vectors the gradients are those of a division by the rounding error.
+    # For opposite vectors the gradients are those of a division by the rounding error.
     if angle == "opposite":
         assert_near(results[0][0], results[1][0])
     else:

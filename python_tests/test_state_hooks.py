@@ -36,7 +36,7 @@ import rotcell
 from rotcell import ops
 from rotcell.reference import NO_HOOKS, StateHooks
 
-WITH_MEMORY = tuple(kind for kind in KINDS if kind.num_states == 2)
+WITH_CELL_STATE = tuple(kind for kind in KINDS if kind.num_states == 2)
 
 #: What may happen, by letters: resets, dropout, zoneout of h and of c, zoneout by probabilities.
 HAPPENINGS = ["r", "d", "h", "c", "s", "rdhc", "rdsc"]
@@ -123,7 +123,7 @@ def test_threads_that_share_units_agree(kind: Kind, threads: int) -> None:
 def extras(kind: Kind, changes: dict[str, Any], return_cells: bool = False) -> list[Any]:
     """Further arguments of the extended overload, hooks by name."""
     found = [changes.get(name) for name in StateHooks._fields[: 2 + kind.num_states]]
-    return [*found, return_cells] if kind in WITH_MEMORY else found
+    return [*found, return_cells] if kind in WITH_CELL_STATE else found
 
 
 # Resets
@@ -254,7 +254,7 @@ def test_resets_must_be_packed_with_the_lengths_of_the_input(kind: Kind) -> None
 # The cell states of every step
 
 
-@pytest.mark.parametrize("kind", WITH_MEMORY, ids=str)
+@pytest.mark.parametrize("kind", WITH_CELL_STATE, ids=str)
 @pytest.mark.parametrize(
     "options",
     [{}, {"batch_first": True, "num_layers": 2}, {"proj_size": 2}],
@@ -282,7 +282,7 @@ def test_cells_are_the_cell_state_of_every_prefix(kind: Kind, options: dict[str,
     assert_all_near([others[0], *others[1]], [out, h_n, c_n])
 
 
-@pytest.mark.parametrize("kind", WITH_MEMORY, ids=str)
+@pytest.mark.parametrize("kind", WITH_CELL_STATE, ids=str)
 def test_cells_of_both_directions_packed(kind: Kind) -> None:
     layer = kind.layer(3, 4, bidirectional=True, dtype=torch.float64)
     sequences = [torch.randn(n, 3, dtype=torch.float64) for n in (2, 4)]
@@ -298,7 +298,7 @@ def test_cells_of_both_directions_packed(kind: Kind) -> None:
 
 
 def test_only_layers_with_a_cell_state_return_it(kind: Kind) -> None:
-    if kind not in WITH_MEMORY:
+    if kind not in WITH_CELL_STATE:
         with pytest.raises(TypeError, match="return_cells"):
             kind.layer(3, 4)(torch.randn(2, 1, 3), return_cells=True)
 
@@ -403,7 +403,7 @@ def test_options_that_are_no_probability(kind: Kind, options: dict[str, Any], te
         kind.layer(3, 4, **options)
 
 
-@pytest.mark.parametrize("kind", WITH_MEMORY, ids=str)
+@pytest.mark.parametrize("kind", WITH_CELL_STATE, ids=str)
 def test_zoneout_of_a_projection_is_refused(kind: Kind) -> None:
     with pytest.raises(ValueError, match=r"zoneout must be 0 with proj_size=2.*got 0.1"):
         kind.layer(3, 4, proj_size=2, zoneout=0.1)
@@ -417,7 +417,7 @@ OPTIONS = {"recurrent_dropout": 0.3, "zoneout": 0.2, "num_layers": 2, "bidirecti
 
 def run_with_all(kind: Kind, layer: Any, x: Any, resets: Any, seed: int = 11) -> list[Tensor]:
     torch.manual_seed(seed)
-    extra = {"return_cells": True} if kind in WITH_MEMORY else {}
+    extra = {"return_cells": True} if kind in WITH_CELL_STATE else {}
     out, last, *cells = layer(x, resets=resets, **extra)
     tensors = [out, *cells]
     tensors = [t.data if isinstance(t, PackedSequence) else t for t in tensors]
@@ -455,7 +455,7 @@ def test_first_and_second_derivatives(kind: Kind, sizes: list[int] | None) -> No
     def function(*arguments: Tensor) -> tuple[Tensor, ...]:
         given = [*arguments, *[None] * (len(tensors) - len(arguments))]
         given = kind._split([*given, batch_sizes, *case.options])
-        return ops.sequence(kind.description, *given, False, changes, kind in WITH_MEMORY)
+        return ops.sequence(kind.description, *given, False, changes, kind in WITH_CELL_STATE)
 
     inputs = [t.requires_grad_() for t in tensors if t is not None]
     assert gradcheck(function, inputs, fast_mode=True)
@@ -480,7 +480,7 @@ def test_what_is_not_used_changes_no_bit(kind: Kind) -> None:
             unused = kind.layer(3, 8, recurrent_dropout=0.5).eval()
             unused.load_state_dict(layer.state_dict())
             assert torch.equal(unused(plain_x, resets=None)[0], inferred)
-        if kind in WITH_MEMORY:
+        if kind in WITH_CELL_STATE:
             assert torch.equal(layer(plain_x, return_cells=True)[0], out)
             (grad,) = torch.autograd.grad(layer(plain_x)[0].sum(), layer.weight_hh_l0)
             out_too, _, _ = layer(plain_x, return_cells=True)
@@ -495,7 +495,7 @@ def test_half_precision(kind: Kind, dtype: torch.dtype) -> None:
     rounded = [None if t is None else t.to(dtype) for t in exact]
     changes = draw(case, len(exact[0]), "rdhc", dtype)
     wide = StateHooks(*(t if t is None or t.dtype == torch.bool else t.double() for t in changes))
-    has_cells = kind in WITH_MEMORY
+    has_cells = kind in WITH_CELL_STATE
     found = run(
         lambda *a: ops.sequence(kind.description, *kind._split(a), False, changes, has_cells),
         rounded, batch_sizes, *case.options,
@@ -551,7 +551,7 @@ def test_compiled_without_a_break(kind: Kind, packed: bool) -> None:
     x, resets = torch.randn(4, 2, 3), torch.rand(4, 2) < 0.3
     if packed:
         x, resets = (pack_padded_sequence(t, [4, 3]) for t in (x, resets))
-    extra = {"return_cells": True} if kind in WITH_MEMORY else {}
+    extra = {"return_cells": True} if kind in WITH_CELL_STATE else {}
 
     def loss(module: Any) -> tuple[Tensor, Tensor]:
         out, _, *cells = module(x, resets=resets, **extra)
@@ -585,7 +585,7 @@ def test_exported_with_resets(kind: Kind) -> None:
 
 
 def test_options_show_and_stay(kind: Kind) -> None:
-    zoneout = (0.25, 0.5) if kind in WITH_MEMORY else 0.25
+    zoneout = (0.25, 0.5) if kind in WITH_CELL_STATE else 0.25
     layer = kind.layer(3, 4, recurrent_dropout=0.5, zoneout=zoneout)
     assert f"recurrent_dropout=0.5, zoneout={zoneout}" in repr(layer)
     assert "dropout" not in repr(kind.layer(3, 4))
@@ -623,7 +623,7 @@ def test_a_trace_shows_what_was_done(kind: Kind, packed: bool) -> None:
     mask = F.dropout(tokens.new_ones(2, 4), 0.5)
     stays = torch.bernoulli(tokens.new_full(tokens.shape, 0.3)).bool()
     after = direction.flat("after_rotation")
-    if kind in WITH_MEMORY:
+    if kind in WITH_CELL_STATE:
         fresh = direction.flat("o") * torch.tanh(after)
         assert_near(tokens[~stays], fresh[~stays])
     else:

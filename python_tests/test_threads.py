@@ -172,7 +172,7 @@ def test_several_python_threads_at_once(two_threads, layer_and_input):
 
 
 def _train_and_send(connection, layer, x):
-    signal.alarm(60)  # a child that waits for threads that fork() did not copy waits for ever
+    signal.alarm(60)  # a child that waits for threads that fork() did not copy waits forever
     connection.send([t.tolist() for t in train(layer, x)])
     connection.send(torch.get_num_threads())
 

@@ -169,7 +169,7 @@ def test_kernels_run_inside_a_dual_level_when_nothing_is_dual(layer):
 
 @pytest.fixture
 def reference_calls(monkeypatch):
-    """The cells whose reference the ops call, one name a call."""
+    """The cells whose reference the ops call, one name per call."""
     calls = []
     original = Cell.sequence
 

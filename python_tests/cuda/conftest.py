@@ -78,7 +78,7 @@ def emulator(emulator_module: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     emulator_module.set_order("forward")
     emulator_module.reset_launches()
     emulator_module.install()
-    # Products are small: a second thread gains nothing, and where others run costs milliseconds.
+    # Matmuls are small: a second thread gains nothing, and costs milliseconds on a busy machine.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -132,7 +132,7 @@ def test_choices_are_compared_with_the_fastest():
     text = summary(report)
     assert text.count("x the fastest") == 1
     assert "2.00 x the fastest" in text
-    assert "1 not made for lack of time" in text
+    assert "1 not run for lack of time" in text
 
 
 # A worker that does what the names of its checks say. Its last words come late, as may be.

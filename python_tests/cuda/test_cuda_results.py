@@ -27,7 +27,7 @@ SMALL = [(1, 1, 1, 1), (1, 5, 3, 2), (3, 4, 2, 3), (5, 3, 7, 20), (18, 2, 3, 21)
 
 
 def small_cases(kind: Kind, setting: Setting) -> list[Case]:
-    """Of each size two, packed and not, in both directions; sometimes without a bias.
+    """Two cases per size, packed and not, in both directions; sometimes without a bias.
 
     Projections run stepwise only.
     """
@@ -129,9 +129,9 @@ HALF_CASES = [
 
 
 def check_half(machine: Machine, setting: Setting, case: Case, dtype: torch.dtype) -> None:
-    # Rounded are the outputs, which are also what the next step sees; stepwise, the matmuls of
-    # torch as well. In gradients, those of the gates too; that of a single unit is one sum of terms
-    # of order 1, which may cancel.
+    # Rounding affects the outputs, which the next step reads, and on the stepwise path torch's
+    # matmuls; in the backward pass also the gradients of the gates. The gradient of a single unit
+    # is one sum of terms of order 1, which may cancel.
     rounding = torch.finfo(dtype).eps
     check(machine, setting, case, dtype, 2 * rounding, 3 * rounding, grads_scale=1.0)
 

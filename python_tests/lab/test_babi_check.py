@@ -53,7 +53,7 @@ def test_support_that_does_not_support_is_found(task: int) -> None:
 
 
 def without_statement(story: Story, fact: int) -> Story:
-    """The story without one statement; supports keep pointing at the others."""
+    """The story without one statement; supports keep pointing at the other ones."""
     lines: list[Statement | Query] = []
     statements = 0
     for line in story.lines:

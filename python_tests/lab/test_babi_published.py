@@ -14,7 +14,7 @@ import torch
 from rotcell.lab.tasks.babi.data.source import Source
 from rotcell.lab.tasks.babi.report import figures
 from rotcell.lab.tasks.babi.report.page import COMMITS, NOTES, read_dates, report_files
-from rotcell.lab.tasks.babi.report.summary import Summary, summarise
+from rotcell.lab.tasks.babi.report.summary import Summary, summarize
 from rotcell.lab.tasks.babi.report.tables import means_table
 from rotcell.lab.tasks.babi.sweep.job import run_job
 from rotcell.lab.training.environment import environment
@@ -27,7 +27,7 @@ MADE_AGAIN_BY = "rotcell-lab report results/babi"
 
 @pytest.fixture(scope="module")
 def summaries() -> list[Summary]:
-    return summarise(PUBLISHED)
+    return summarize(PUBLISHED)
 
 
 def is_committed(name: str) -> bool:
@@ -76,7 +76,7 @@ def test_published_runs_use_official_data_and_record_their_environment(
 
 
 def kernel_digest(files: Iterable[tuple[str, bytes]]) -> str:
-    """Of the sources that decide what a CPU computes, by name."""
+    """The digest of the sources that decide what a CPU computes, by name."""
     digest = hashlib.sha256()
     for name, content in sorted(files):
         digest.update(name.encode() + b"\0" + content)
@@ -130,6 +130,6 @@ def test_a_published_run_can_be_had_again(summaries: list[Summary], real_babi: P
 
 if __name__ == "__main__":
     # After new runs were collected: the date of each of their commits, and what kernels it had.
-    commits = {str(r.environment["commit"]) for s in summarise(PUBLISHED) for r in s.results}
+    commits = {str(r.environment["commit"]) for s in summarize(PUBLISHED) for r in s.results}
     known = "".join(f"{date_of(c)}  {c}  {kernels_at(c)}\n" for c in sorted(commits))
     (PUBLISHED / COMMITS).write_text(known)

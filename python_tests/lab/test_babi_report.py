@@ -25,7 +25,7 @@ from rotcell.lab.tasks.babi.report import claims, measures, tables
 from rotcell.lab.tasks.babi.report.constant import constant_accuracy
 from rotcell.lab.tasks.babi.report.figures import convergence
 from rotcell.lab.tasks.babi.report.page import is_collection, write_report
-from rotcell.lab.tasks.babi.report.summary import Summary, comparable, summarise
+from rotcell.lab.tasks.babi.report.summary import Summary, comparable, summarize
 from rotcell.lab.tasks.babi.sweep.collect import collect, restore
 from rotcell.lab.tasks.babi.sweep.results import Result, load_lines
 from rotcell.lab.tasks.babi.sweep.runner import Folder
@@ -119,7 +119,7 @@ def test_figures_are_pictures_and_repeat(partial: Path) -> None:
 
 
 def test_latex(partial: Path) -> None:
-    (summary,) = summarise(partial)
+    (summary,) = summarize(partial)
     text = tables.latex(summary)
     assert r"\textbf{91.0 $\pm$1.0}$^\dagger$" in text
     assert "Task: & 1 & 18" in text
@@ -151,13 +151,13 @@ def test_runs_that_do_not_compare_are_refused(tmp_path: Path) -> None:
     folder = filled(tmp_path / "data", plan)
     save_made_up(folder, plan.runs[0], 0.5, data=OTHER)
     with pytest.raises(SettingsError, match=r"differ in their data .*size50-seed0.*\(generated\)"):
-        summarise(tmp_path / "data")
+        summarize(tmp_path / "data")
     same_name = replace(MADE_UP, test=replace(MADE_UP.test, digest="5"))
     save_made_up(folder, plan.runs[0], 0.5, data=same_name)
     with pytest.raises(SettingsError, match="different data of the same name"):
-        summarise(tmp_path / "data")
+        summarize(tmp_path / "data")
     save_made_up(folder, plan.runs[0], 0.5)
-    summarise(tmp_path / "data")
+    summarize(tmp_path / "data")
     lines = tmp_path / "lstm.jsonl"
     with pytest.raises(SettingsError, match="holds no sweep gru"):
         collect(tmp_path / "data", tmp_path / "gru.jsonl")
@@ -166,7 +166,7 @@ def test_runs_that_do_not_compare_are_refused(tmp_path: Path) -> None:
     filled(tmp_path / "lr", other)
     collect(tmp_path / "lr", lines)
     with pytest.raises(SettingsError, match="differ in their protocol"):
-        summarise(lines)
+        summarize(lines)
 
 
 def test_differences_in_the_environment_of_runs_are_reported(tmp_path: Path) -> None:
@@ -222,10 +222,10 @@ def test_collected_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
     lines.write_text(lines.read_text() + "{}\n")
     with pytest.raises(ResultError, match=r"lstm\.jsonl:13: not the result"):
-        summarise(tmp_path / "page")
+        summarize(tmp_path / "page")
     (tmp_path / "other.jsonl").write_text("")
     with pytest.raises(SettingsError, match="not named after an experiment"):
-        summarise(tmp_path / "other.jsonl")
+        summarize(tmp_path / "other.jsonl")
 
 
 def test_compressed_runs(tmp_path: Path) -> None:
@@ -240,24 +240,24 @@ def test_compressed_runs(tmp_path: Path) -> None:
     assert compressed.read_bytes() == first
     assert load_lines(compressed) == load_lines(plain)
     assert is_collection(tmp_path)
-    assert summarise(tmp_path) == summarise(compressed) == summarise(plain)
+    assert summarize(tmp_path) == summarize(compressed) == summarize(plain)
 
     # Runs that were added later are in a plain file of the same name.
     lines = plain.read_bytes().splitlines(keepends=True)
     compressed.write_bytes(gzip.compress(lines[0]) + gzip.compress(lines[1]))
     later = tmp_path / "runs" / "lstm.jsonl"
     later.write_bytes(b"".join(lines[2:]))
-    assert summarise(tmp_path) == summarise(plain)
+    assert summarize(tmp_path) == summarize(plain)
     with pytest.raises(SettingsError, match=r"lstm\.jsonl already holds runs of lstm"):
         collect(tmp_path / "out", compressed)
     with pytest.raises(SettingsError, match=r"lstm\.jsonl\.gz already holds runs of lstm"):
         collect(tmp_path / "out", later)
     later.write_bytes(b"".join(lines[1:]))
     with pytest.raises(SettingsError, match="task1-rotlstm-size50-seed0 more than once"):
-        summarise(tmp_path)
+        summarize(tmp_path)
     compressed.write_bytes(first[:-9])
     with pytest.raises(ResultError, match=r"lstm\.jsonl\.gz: not a whole gzip file"):
-        summarise(tmp_path)
+        summarize(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_claims(tmp_path: Path) -> None:
     for run in plan.runs:
         gain = ahead.get(run.task, 0.02) if run.cell == "rotlstm" else 0.0
         save_made_up(folder, run, 0.5 + gain + 0.001 * run.seed)
-    (summary,) = summarise(tmp_path)
+    (summary,) = summarize(tmp_path)
     found = verdicts({"lstm": summary})
     assert found["task 18: accuracy better by 20"] == (
         "+20.2", "+20.2 [+20.0, +20.4], n = 3", "reproduced",
@@ -353,7 +353,7 @@ def test_thirteen_of_twenty_tasks_are_not_most(tmp_path: Path) -> None:
     for run in plan.runs:
         gain = 0.02 if run.task <= 13 else -0.02
         save_made_up(Folder(tmp_path), run, 0.5 + gain * (run.cell == "rotlstm"))
-    (summary,) = summarise(tmp_path)
+    (summary,) = summarize(tmp_path)
     measured, verdict = claims.better_on_most(summary)
     assert measured == "higher on 13, lower on 7 of 20 tasks, sign test p = 0.263"
     assert verdict == "undecided"
@@ -376,7 +376,7 @@ def test_gru_is_judged_by_the_mean_paired_by_seed(
                 run,
                 0.5 + 0.05 * run.seed + gain * (run.cell in ("gru", "rotgru")),
             )
-    found = {summary.title: summary for summary in summarise(tmp_path)}
+    found = {summary.title: summary for summary in summarize(tmp_path)}
     finding = claims.gru_beats_both(found)
     assert finding.verdict == verdict
     # The seeds' own spread of 5 points cancels in pairs.
@@ -392,8 +392,8 @@ def test_tasks_with_few_runs_do_not_hide_the_other_tasks(tmp_path: Path) -> None
         if run.task != 2 or run.seed == 0:
             gain = {1: 0.1, 2: 0.5, 4: 0.2}[run.task] * (run.cell == "rotlstm")
             save_made_up(folder, run, 0.3 + gain + 0.01 * run.seed)
-    (summary,) = summarise(tmp_path)
-    # Task 2, with one run a cell, has no part in the mean, which is of the other two.
+    (summary,) = summarize(tmp_path)
+    # Task 2, with one run per cell, has no part in the mean, which is of the other two.
     last = tables.comparison(summary).rows[-1]
     assert (last[0].text, last[5].text[:5]) == ("mean of 2 tasks", "+15.0")
     found = claims.better_overall()(summary)
@@ -430,7 +430,7 @@ def test_experiments_side_by_side(tmp_path: Path) -> None:
         "| 63.7 ± 9.4 | 65.8 ± 3.6 | 69.8 ± 1.9 | **70.8 ± 1.2** | 3 |"
     ) in text
     # On other data they do not meet.
-    found = {summary.title: summary for summary in summarise(tmp_path / "page")}
+    found = {summary.title: summary for summary in summarize(tmp_path / "page")}
     one = found["lstm"]
     other = replace(one, results=tuple(replace(r, data=OTHER) for r in one.results))
     assert comparable(one, found["gru"])
@@ -459,7 +459,7 @@ def test_the_means_of_all_cells_come_first(tmp_path: Path) -> None:
     ) in text
     assert text.index("mean of 20 tasks") < text.index("## Which claims")
     # Without all tasks there is no such line.
-    found = summarise(tmp_path / "page")
+    found = summarize(tmp_path / "page")
     some = replace(found[0], results=tuple(r for r in found[0].results if r.settings.task != 7))
     assert tables.means_table([some, found[1]]) is None
     assert tables.means_table([]) is None
@@ -476,7 +476,7 @@ def test_measures(tmp_path: Path) -> None:
     }
     for run in plan.runs:
         save_made_up(folder, run, accuracy[run.cell].get(run.state_size, 0.85))
-    (summary,) = summarise(tmp_path)
+    (summary,) = summarize(tmp_path)
     assert measures.sufficient_size(summary, 1, "rotlstm") == 10  # 0.95 * 0.9 = 0.855
     assert measures.sufficient_size(summary, 1, "lstm") == 20
     # Curves rise in a straight line to their end: LSTM's 0.9 is the top, 0.855 the threshold.
@@ -536,7 +536,7 @@ def test_nothing_to_report(tmp_path: Path) -> None:
 
 def test_figures_have_no_lonely_panel(tmp_path: Path) -> None:
     filled(tmp_path, make_plan(EXPERIMENTS["lstm"], tasks=(1, 2, 4, 5, 8, 20), seeds=1))
-    (summary,) = summarise(tmp_path)
+    (summary,) = summarize(tmp_path)
     assert convergence(summary).columns == 3
 
 

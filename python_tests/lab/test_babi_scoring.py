@@ -31,19 +31,19 @@ def test_scores_are_those_of_the_whole_model(
         for scores, answers in scoring.score_all(model, test):
             for row, answer in zip(scores, answers.tolist(), strict=True):
                 by_answer.setdefault(answer, []).append(row)
-        # In whatever order they come: each row must be the next of those with its answer.
+        # In any order: each row must be the next one with its answer.
         order = test.story_lengths.sort(descending=True, stable=True).indices
         for row, answer in zip(model(test)[order], test.answer[order].tolist(), strict=True):
             assert torch.allclose(by_answer[answer].pop(0), row, rtol=0, atol=1e-13)
     assert not any(by_answer.values())
 
 
-def test_padding_is_read_once_a_question(
+def test_padding_is_read_once_per_question(
     tensors: TaskTensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not once a story: that is what it is for."""
+    """Not once per story, which would save nothing."""
     model = QuestionAnswerer(len(tensors.dictionary), small()).eval()
-    monkeypatch.setattr(scoring, "_MOST_WORDS", 1)  # a story a batch, so no padding is left in it
+    monkeypatch.setattr(scoring, "_MOST_WORDS", 1)  # one story per batch, without padding
     words = []
     model.story_embedding.register_forward_hook(lambda _m, args, _out: words.append(args[0]))
     test = tensors.test

@@ -86,7 +86,9 @@ def test_experiments() -> None:
     assert len({run.name for run in everything}) == len(set(everything))  # may share a folder
 
 
-def test_one_file_a_run_and_none_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_file_per_run_and_none_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, plan = Folder(tmp_path), small_plan()
     tally = sweep(plan, folder, SMALL, in_this_process)
     assert (tally.before, tally.done, tally.failed) == (0, 8, 0)

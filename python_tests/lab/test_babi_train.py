@@ -198,8 +198,8 @@ def test_resumed_ends_with_the_same_bits(epoch: int, cell: str, tmp_path: Path) 
 
 
 def test_compiled_run_is_the_same_within_rounding_and_resumes(tmp_path: Path) -> None:
-    # Without dropout, whose masks are others when compiled, and with batches of one size, each
-    # further one being recompiled.
+    # Without dropout, whose masks differ when compiled, and with batches of one size, because each
+    # new size recompiles.
     settings = small(4, epochs=2, dropout=0.0, batch=19)
     plain, whole, halved = (tmp_path / name for name in ("plain.pt", "whole.pt", "halved.pt"))
     place = Place(compile=True)
@@ -215,7 +215,7 @@ def test_compiled_run_is_the_same_within_rounding_and_resumes(tmp_path: Path) ->
     expected, found = Checkpoint.load(plain), Checkpoint.load(whole)
     assert found.history.loss == pytest.approx(expected.history.loss, rel=1e-5)
     for name, weight in expected.model.items():
-        # Adam moves a weight by at most about lr a step, even if its gradient is rounding alone.
+        # Adam moves a weight by at most about lr per step, even if its gradient is rounding alone.
         assert torch.allclose(found.model[name], weight, atol=0.1 * settings.lr), name
 
     train(questions(4), settings, checkpoint=halved, place=place, resume=True)

@@ -129,9 +129,9 @@ def train_a_share(rank: int, processes: int, folder: str) -> None:
         optimizer.step()
     if rank == 0:
         torch.save(model.state_dict(), f"{folder}/after.pt")
-    # Without taking anything apart: torch's destructor joins its thread while it holds the
-    # interpreter's lock, which that thread may want for the last gradients' sake, so now and then
-    # both wait for ever.
+    # Skip all destructors: torch's joins its thread while it holds the
+    # interpreter's lock, which that thread may need to free the last gradients, so sometimes both
+    # wait forever.
     os._exit(0)
 
 
@@ -164,7 +164,7 @@ def as_ours(lstm: nn.LSTM, kind: Kind) -> nn.Module:
 def test_recurrent_ppo_learns_as_with_nn_lstm(kind: Kind) -> None:
     sb3_contrib = pytest.importorskip("sb3_contrib")
 
-    def learnt(swap: bool) -> dict[str, Tensor]:
+    def learned(swap: bool) -> dict[str, Tensor]:
         agent = sb3_contrib.RecurrentPPO(
             "MlpLstmPolicy",
             "CartPole-v1",
@@ -185,8 +185,8 @@ def test_recurrent_ppo_learns_as_with_nn_lstm(kind: Kind) -> None:
         agent.learn(64)
         return {name: value for name, value in policy.named_parameters() if "lstm" not in name}
 
-    expected = learnt(swap=False)
-    for name, value in learnt(swap=True).items():
+    expected = learned(swap=False)
+    for name, value in learned(swap=True).items():
         assert_near(value, expected[name])
 
 

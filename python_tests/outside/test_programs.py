@@ -303,10 +303,10 @@ def test_flops_are_counted() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_dynamic_quantisation_leaves_our_layers_in_float(kind: Kind) -> None:
-    """Documented, not wished for: the layers around ours are quantised and the model runs."""
+def test_dynamic_quantization_leaves_our_layers_in_float(kind: Kind) -> None:
+    """Documented, not wished for: the layers around ours are quantized and the model runs."""
     if "fbgemm" not in torch.backends.quantized.supported_engines:
-        pytest.skip("this torch has no quantised kernels for x86")
+        pytest.skip("this torch has no quantized kernels for x86")
     model = Tagger(kind.layer).eval()
     quantised = torch.ao.quantization.quantize_dynamic(model, {nn.Linear, nn.LSTM, nn.GRU})
     assert type(quantised.rnn) is kind.layer
