@@ -98,14 +98,13 @@ def test_instructions_are_counted_by_kind(tools):
         "branch": 4,
     }  # fmt: skip
     assert walk.steps.all == 24
-    assert walk.steps.barriers == 1
-    assert str(walk.matmul_loop) == "6: 1 shared, 2 fma, 1 float, 1 branch, 1 integer"
+    assert str(walk.innermost[1]) == "6: 1 shared, 2 fma, 1 float, 1 branch, 1 integer"
 
 
 def test_loads_in_flight_are_those_issued_before_one_is_needed(tools):
     sass, counting = tools
     (walk,) = counting.count(CODE).values()
-    assert walk.loading_loop.in_flight == 4
+    assert [loop.in_flight for loop in walk.innermost] == [4, 0, 1]
     assert walk.steps.in_flight == 5  # that of the step before is still on its way
 
     def in_flight(*lines):
@@ -124,21 +123,6 @@ def test_loads_in_flight_are_those_issued_before_one_is_needed(tools):
         "DEPBAR.LE SB0, 0x0",
     )
     assert in_flight(*copies, *copies) == 2
-
-
-def test_a_matmul_on_tensor_cores_may_be_unrolled(tools):
-    _, counting = tools
-    lines = [
-        *("LDSM.16.M88.4 R8, [R2]", "HMMA.16816.F32 R4, R8, R12, R4", "@P0 BRA `(.L_x_8)"),
-        *("LDSM.16.M88.4 R8, [R2]", "HMMA.16816.F32 R4, R8, R14, R4"),
-        *("HMMA.16816.F32 R4, R8, R16, R4", "BSYNC B0", "@P1 BRA `(.L_x_9)"),
-    ]
-    unrolled = "\n".join(f"        /*{0x160 + k:04x}*/  {line} ;" for k, line in enumerate(lines))
-    code = CODE.replace(
-        "        /*0160*/                   MUFU", f"{unrolled}\n.L_x_8:\n/**/ MUFU"
-    )
-    (walk,) = counting.count(code).values()
-    assert str(walk.matmul_loop) == "5: 1 shared, 2 mma, 2 branch"
 
 
 def test_nvdisasm_is_found_next_to_nvcc_or_as_a_package(tools, tmp_path, monkeypatch):

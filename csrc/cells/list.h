@@ -215,12 +215,4 @@ inline LayerSizes layer_sizes(const CellDescription& cell, int64_t tokens, int64
           .recurrent = cell.recurrent_spans(hidden, feeds)};
 }
 
-// Negative if there is no cell of that name.
-constexpr CellIndex cell_named(std::string_view name) {
-  for (int i = 0; i < AllCells::kCount; ++i) {
-    if (name == kCells[i].name) return i;
-  }
-  return -1;
-}
-
 }  // namespace rotcell

@@ -29,7 +29,7 @@ from rotcell.lab.tasks.babi.data.download import (
     shown_progress,
 )
 from rotcell.lab.tasks.babi.data.generate import write_dataset
-from rotcell.lab.tasks.babi.data.reader import read_questions
+from rotcell.lab.tasks.babi.data.reader import questions_of, read_stories
 
 STALLED = threading.Event()  # set when the server stops in the middle of an answer
 
@@ -117,7 +117,7 @@ def test_good_archive(server: Server, good: bytes, unpacked: Path, tmp_path: Pat
         progress=lambda done, total: seen.append((done, total)),
     )
     assert folder == target
-    assert len(read_questions(folder, 20, "test")) == 3
+    assert len(questions_of(read_stories(folder, 20, "test"))) == 3
     assert [path.name for path in target.parent.iterdir()] == ["babi"]
     assert [path.name for path in target.iterdir()] == ["tasks_1-20_v1-2"]
     assert seen[-1] == (len(good), len(good))
@@ -129,7 +129,7 @@ def test_good_archive(server: Server, good: bytes, unpacked: Path, tmp_path: Pat
 def test_answer_of_unknown_length(server: Server, good: bytes, tmp_path: Path) -> None:
     mirror = Mirror(server.url("/unsized", good))
     download(tmp_path / "babi", mirrors=[mirror], digest=None, progress=silent)
-    assert len(read_questions(tmp_path / "babi", 1, "train")) == 3
+    assert len(questions_of(read_stories(tmp_path / "babi", 1, "train"))) == 3
 
 
 def test_cache_folder(
@@ -268,7 +268,7 @@ def test_killed_download_leaves_no_target_and_is_swept_up(
     assert partial.exists()
     download(target, mirrors=[fast], digest=None, progress=silent)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["babi", "other"]
-    assert len(read_questions(target, 1, "train")) == 3
+    assert len(questions_of(read_stories(target, 1, "train"))) == 3
 
 
 def test_an_active_download_is_not_cleaned_up(server: Server, good: bytes, tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_foreign_folder_is_not_touched(server: Server, good: bytes, tmp_path: Pa
     assert server.requests == []
     (tmp_path / "empty").mkdir()
     download(tmp_path / "empty", mirrors=[mirror], digest=None, progress=silent)
-    assert len(read_questions(tmp_path / "empty", 1, "train")) == 3
+    assert len(questions_of(read_stories(tmp_path / "empty", 1, "train"))) == 3
 
 
 def test_other_task_files_are_not_taken_for_the_official_ones(

@@ -12,7 +12,7 @@ from rotcell.lab.errors import DataError
 from rotcell.lab.tasks.babi.data.reader import (
     Question,
     open_data,
-    read_questions,
+    questions_of,
     read_stories,
     tokenize,
 )
@@ -57,7 +57,7 @@ def test_each_question_sees_the_statements_before_it_only(tmp_path: Path) -> Non
         b"4 What is Mary carrying? \tmilk,apple\t1 3\n"
     )
     folder(tmp_path, {"qa8_lists-sets_test.txt": data})
-    first, second = read_questions(tmp_path, 8, "test")
+    first, second = questions_of(read_stories(tmp_path, 8, "test"))
     milk, apple = ("Mary", "got", "the", "milk", "."), ("Mary", "got", "the", "apple", ".")
     asked = ("What", "is", "Mary", "carrying", "?")
     assert first == Question((milk,), asked, "milk", (0,))
@@ -83,7 +83,7 @@ def test_flat_data_is_read_as_it_is(make: object, tmp_path: Path) -> None:
     assert callable(make)
     path = make(tmp_path / "data.tgz", {NAME: SMALL, "notes.txt": b"-"})
     assert open_data(path).available == [(1, "train")]
-    assert len(read_questions(path, 1, "train", size="10k")) == 1
+    assert len(questions_of(read_stories(path, 1, "train", size="10k"))) == 1
 
 
 def test_error_in_an_archive_names_archive_file_and_line(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_damaged_archive_is_named(damage: str, tmp_path: Path) -> None:
 def test_official_data(real_babi: Path) -> None:
     counts = {2: (94.1, 343, 552), 19: (40.0, 40, 40), 20: (29.8, 69, 68)}
     for task, (mean, longest_train, longest_test) in counts.items():
-        train = [len(q.story_tokens) for q in read_questions(real_babi, task, "train")]
-        test = [len(q.story_tokens) for q in read_questions(real_babi, task, "test")]
+        train = [len(q.story_tokens) for q in questions_of(read_stories(real_babi, task, "train"))]
+        test = [len(q.story_tokens) for q in questions_of(read_stories(real_babi, task, "test"))]
         assert (len(train), max(train), max(test)) == (1000, longest_train, longest_test)
         assert sum(train + test) / 2000 == pytest.approx(mean, abs=1.5)

@@ -25,27 +25,15 @@ class LoopCounts(NamedTuple):
     """The instructions of a loop, each counted once."""
 
     kinds: dict[str, int]
-    barriers: int  # of the block
     in_flight: int  # loads from global memory that are waited for together
-    copies: int  # from global to shared memory, past the registers
 
     @classmethod
     def of(cls, instructions):
-        return cls(
-            dict(sass.counts(instructions)),
-            sass.barriers(instructions),
-            sass.loads_in_flight(instructions),
-            sum(i.base == "LDGSTS" for i in instructions),
-        )
+        return cls(dict(sass.counts(instructions)), sass.loads_in_flight(instructions))
 
     @property
     def all(self):
         return sum(self.kinds.values())
-
-    @property
-    def matmuls(self):
-        """Multiplications; an instruction of a tensor core counts as many."""
-        return 1000 * self.kinds.get("mma", 0) + self.kinds.get("fma", 0)
 
     def __str__(self):
         kinds = [f"{self.kinds[kind]} {kind}" for kind in sass.KINDS if self.kinds.get(kind)]
@@ -55,24 +43,6 @@ class LoopCounts(NamedTuple):
 class KernelCounts(NamedTuple):
     steps: LoopCounts
     innermost: list[LoopCounts]
-    unrolled: list[LoopCounts]  # runs without a jump that use tensor cores
-
-    @property
-    def matmul_loop(self):
-        """The innermost loop, or run for tensor cores, that multiplies most."""
-        found = [*self.innermost, *self.unrolled]
-        best = max(found, key=lambda loop: loop.matmuls, default=None)
-        return best if best is not None and best.matmuls else None
-
-    @property
-    def loading_loop(self):
-        """The innermost loop that brings numbers into shared memory and does little else."""
-        loading = [
-            loop
-            for loop in self.innermost
-            if loop.in_flight and (loop.copies or loop.kinds.get("shared", 0))
-        ]
-        return max(loading, key=lambda loop: loop.kinds["global"] / loop.all, default=None)
 
 
 def count(text):
@@ -82,10 +52,7 @@ def count(text):
         steps = kernel.steps()
         if steps is not None:
             inner = [LoopCounts.of(kernel.within(loop)) for loop in kernel.innermost(steps)]
-            runs = [LoopCounts.of(run) for run in kernel.runs(steps)]
-            unrolled = [run for run in runs if run.kinds.get("mma")]
-            whole = LoopCounts.of(kernel.within(steps))
-            found[kernel.symbol] = KernelCounts(whole, inner, unrolled)
+            found[kernel.symbol] = KernelCounts(LoopCounts.of(kernel.within(steps)), inner)
     return found
 
 

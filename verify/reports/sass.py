@@ -88,18 +88,6 @@ class Kernel(NamedTuple):
         loops = [loop for loop in self.loops() if outer.contains(loop)]
         return [a for a in loops if not any(a.contains(b) for b in loops)]
 
-    def runs(self, loop):
-        """The parts of a loop that no jump leaves or enters but at their ends."""
-        targets = {i.target for i in self.instructions}
-        runs = [[]]
-        for i in self.within(loop):
-            if i.address in targets:
-                runs.append([])
-            runs[-1].append(i)
-            if i.target is not None:
-                runs.append([])
-        return [run for run in runs if run]
-
     def steps(self):
         """The loop over the steps: the longest one with a barrier. None without."""
         with_barrier = [
@@ -152,11 +140,6 @@ def read(text):
 def counts(instructions):
     """Instructions by kind."""
     return Counter(i.kind for i in instructions)
-
-
-def barriers(instructions):
-    """Waits of a block for all its threads."""
-    return sum(i.waits_for_block for i in instructions)
 
 
 def _registers(text):

@@ -66,13 +66,6 @@ def questions_of(stories: Iterable[Story]) -> list[Question]:
     return [question for story in stories for question in story_questions(story)]
 
 
-def read_questions(
-    path: str | os.PathLike[str], task: int, split: Split, *, size: Size = "1k"
-) -> list[Question]:
-    """The questions of one task file found at `path`; see `read_stories`."""
-    return questions_of(read_stories(path, task, split, size=size))
-
-
 def read_stories(
     path: str | os.PathLike[str], task: int, split: Split, *, size: Size = "1k"
 ) -> list[Story]:
