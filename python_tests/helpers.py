@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_sequence
+from torch.autograd import gradcheck, gradgradcheck
+from torch.nn.utils.rnn import (
+    PackedSequence,
+    pack_padded_sequence,
+    pack_sequence,
+    pad_packed_sequence,
+)
 
 import rotcell
 from rotcell import ops
@@ -256,6 +262,81 @@ def assert_all_near(
     names = names or [str(k) for k in range(len(expected))]
     for a, e, name in zip(actual, expected, names, strict=True):
         assert_near(a, e, tolerance, name, least_scale)
+
+
+def run_equations(
+    step: Callable[[Tensor, list[Tensor]], list[Tensor]],
+    x: Tensor,
+    states: list[Tensor],
+    lengths: Sequence[int],
+) -> list[Tensor]:
+    """Output [T, B, H], zero after the end of a row, and last states, of x [T, B, I].
+
+    `step` has a cell's equations for one timestep: from x [B, I] and states to new states.
+    """
+    outputs = []
+    for t, x_t in enumerate(x):
+        alive = torch.tensor([[t < length] for length in lengths])
+        new = step(x_t, states)
+        states = [torch.where(alive, n, s) for n, s in zip(new, states, strict=True)]
+        outputs.append(torch.where(alive, states[0], 0))
+    return [torch.stack(outputs), *states]
+
+
+def check_equations(
+    kind: Kind,
+    layer: Any,
+    step: Callable[[Tensor, list[Tensor], list[Tensor]], list[Tensor]],
+    sizes: tuple[int, int],
+    packed: bool,
+    tolerance: float,
+) -> None:
+    """Compare results and gradients of a layer with the equations of a step in float64.
+
+    `step` takes x, states and the layer's parameters; `sizes` are steps and batch.
+    """
+    steps, batch = sizes
+    dtype = layer.weight_ih_l0.dtype
+    lengths = torch.linspace(steps, 1, batch).long() if packed else torch.full((batch,), steps)
+    given = [torch.randn(steps, batch, layer.input_size).to(dtype)]
+    given += [torch.randn(1, batch, layer.hidden_size).to(dtype) for _ in range(kind.num_states)]
+    x, *states = leaves(given)
+    taken = pack_padded_sequence(x, lengths, enforce_sorted=False) if packed else x
+    out, last = layer(taken, kind.as_hx(states))
+    if packed:
+        out, _ = pad_packed_sequence(out)
+    found = [out, *kind.as_states(last)]
+    parameters = dict(layer.named_parameters())
+    exact = leaves([*given, *parameters.values()], torch.float64)
+    x2, states2, weights = exact[0], exact[1 : len(given)], exact[len(given) :]
+    expected = run_equations(
+        lambda x_t, now: step(x_t, now, weights), x2, [s[0] for s in states2], lengths.tolist()
+    )
+    expected[1:] = [s.unsqueeze(0) for s in expected[1:]]
+    of_results = [torch.randn_like(e) for e in expected]
+    letters = kind.description.states
+    assert_all_near(
+        [*found, *gradients(found, [x, *states, *parameters.values()], of_results)],
+        [*expected, *gradients(expected, exact, of_results)],
+        ["out", *letters, "x", *(f"{s}_0" for s in letters), *parameters],
+        tolerance,
+        least_scale=0.05,
+    )
+
+
+def check_derivatives(layer: Any) -> None:
+    """First and second derivatives of a layer's output by x and parameters, by differences."""
+    names = [name for name, _ in layer.named_parameters()]
+    x = torch.randn(3, 2, layer.input_size, dtype=torch.float64, requires_grad=True)
+
+    def run(x: Tensor, *weights: Tensor) -> Tensor:
+        named = dict(zip(names, weights, strict=True))
+        result: Tensor = torch.func.functional_call(layer, named, (x,))[0]
+        return result
+
+    inputs = (x, *leaves(layer.parameters()))
+    assert gradcheck(run, inputs, fast_mode=True)
+    assert gradgradcheck(run, inputs, fast_mode=True)
 
 
 def random_sequences(

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from helpers import LSTM, ROTATING, Kind, assert_all_near, assert_near, gradients, leaves
-from torch import Tensor, nn
-from torch.autograd import gradcheck, gradgradcheck
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+from helpers import (
+    LSTM,
+    ROTATING,
+    Kind,
+    assert_all_near,
+    assert_near,
+    check_derivatives,
+    check_equations,
+)
+from torch import Tensor
 
 import rotcell
 
@@ -41,32 +48,25 @@ def turned(d: Tensor, u: Tensor) -> Tensor:
 
 
 def written_again(
-    kind: Kind, x: Tensor, states: list[Tensor], weights: list[Tensor], lengths: list[int]
+    kind: Kind, x: Tensor, states: list[Tensor], weights: list[Tensor]
 ) -> list[Tensor]:
-    """Output [T, B, H], zero behind the end of a row, and last states."""
+    """The equations of a timestep."""
     w_ih, w_hh, b_ih, b_hh = weights
     hidden = states[0].shape[-1]
-    outputs = []
-    for t, x_t in enumerate(x):
-        of_x = x_t @ w_ih.T + b_ih
-        gates, u = of_x[:, : w_hh.shape[0]], 2 * math.pi * torch.sigmoid(of_x[:, w_hh.shape[0] :])
-        if kind is LSTM:
-            h, c = states
-            i, f, g, o = (gates + h @ w_hh.T + b_hh).split(hidden, dim=1)
-            c = turned(f.sigmoid() * c + i.sigmoid() * g.tanh(), u)
-            new = [o.sigmoid() * c.tanh(), c]
-        else:
-            (h,) = states
-            w_r, w_z, w_n = w_hh.split(hidden)
-            b_r, b_z, b_n = b_hh.split(hidden)
-            x_r, x_z, x_n = gates.split(hidden, dim=1)
-            r, z = torch.sigmoid(x_r + h @ w_r.T + b_r), torch.sigmoid(x_z + h @ w_z.T + b_z)
-            n = torch.tanh(x_n + turned(h * r, u) @ w_n.T + b_n)
-            new = [(1 - z) * h + z * n]
-        alive = torch.tensor([[t < length] for length in lengths])
-        states = [torch.where(alive, n, s) for n, s in zip(new, states, strict=True)]
-        outputs.append(torch.where(alive, states[0], 0))
-    return [torch.stack(outputs), *states]
+    of_x = x @ w_ih.T + b_ih
+    gates, u = of_x[:, : w_hh.shape[0]], 2 * math.pi * torch.sigmoid(of_x[:, w_hh.shape[0] :])
+    if kind is LSTM:
+        h, c = states
+        i, f, g, o = (gates + h @ w_hh.T + b_hh).split(hidden, dim=1)
+        c = turned(f.sigmoid() * c + i.sigmoid() * g.tanh(), u)
+        return [o.sigmoid() * c.tanh(), c]
+    (h,) = states
+    w_r, w_z, w_n = w_hh.split(hidden)
+    b_r, b_z, b_n = b_hh.split(hidden)
+    x_r, x_z, x_n = gates.split(hidden, dim=1)
+    r, z = torch.sigmoid(x_r + h @ w_r.T + b_r), torch.sigmoid(x_z + h @ w_z.T + b_z)
+    n = torch.tanh(x_n + turned(h * r, u) @ w_n.T + b_n)
+    return [(1 - z) * h + z * n]
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -78,28 +78,8 @@ def test_it_follows_the_equations(
 ) -> None:
     steps, batch, inputs, hidden = shape
     layer = kind.layer(inputs, hidden, angles_from="input").to(dtype)
-    lengths = torch.linspace(steps, 1, batch).long() if packed else torch.full((batch,), steps)
-    given = [torch.randn(steps, batch, inputs).to(dtype)]
-    given += [torch.randn(1, batch, hidden).to(dtype) for _ in range(kind.num_states)]
-    x, *states = leaves(given)
-    taken: Any = pack_padded_sequence(x, lengths, enforce_sorted=False) if packed else x
-    out, last = layer(taken, kind.as_hx(states))
-    if isinstance(out, PackedSequence):
-        out, _ = nn.utils.rnn.pad_packed_sequence(out)
-    found = [out, *kind.as_states(last)]
-    x2, *states2, w_ih, w_hh, b_ih, b_hh = leaves([*given, *layer.parameters()], torch.float64)
-    weights = [w_ih, w_hh, b_ih, b_hh]
-    expected = written_again(kind, x2, [s[0] for s in states2], weights, lengths.tolist())
-    expected[1:] = [s.unsqueeze(0) for s in expected[1:]]
-    of_results = [torch.randn_like(e) for e in expected]
-    names = ["out", *kind.description.states, "x", *states, "w_ih", "w_hh", "b_ih", "b_hh"]
-    assert_all_near(
-        [*found, *gradients(found, [x, *states, *layer.parameters()], of_results)],
-        [*expected, *gradients(expected, [x2, *states2, *weights], of_results)],
-        list(map(str, names)),
-        TOLERANCES[dtype],
-        least_scale=0.05,
-    )
+    step = partial(written_again, kind)
+    check_equations(kind, layer, step, (steps, batch), packed, TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("kind", ROTATING, ids=str)
@@ -132,19 +112,9 @@ def test_a_checkpoint_of_the_other_choice_is_refused(kind: Kind) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True, "bias": False}])
 @pytest.mark.parametrize("kind", ROTATING, ids=str)
-def test_gradients(kind: Kind, options: dict[str, Any]) -> None:
+def test_gradients_once_and_twice(kind: Kind, options: dict[str, Any]) -> None:
     layer = kind.layer(2, 5, angles_from="input", dtype=torch.float64, **options)
-    names = [name for name, _ in layer.named_parameters()]
-    x = torch.randn(3, 2, 2, dtype=torch.float64, requires_grad=True)
-
-    def run(x: Tensor, *weights: Tensor) -> Tensor:
-        named = dict(zip(names, weights, strict=True))
-        result: Tensor = torch.func.functional_call(layer, named, (x,))[0]
-        return result
-
-    inputs = (x, *leaves(layer.parameters()))
-    assert gradcheck(run, inputs, fast_mode=True)
-    assert gradgradcheck(run, inputs, fast_mode=True)
+    check_derivatives(layer)
 
 
 @pytest.mark.parametrize("kind", ROTATING, ids=str)

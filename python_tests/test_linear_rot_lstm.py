@@ -5,14 +5,20 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from helpers import assert_all_near, assert_near, gradients, leaves
-from torch import Tensor, nn
-from torch.autograd import gradcheck, gradgradcheck
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+from helpers import (
+    LINEAR,
+    assert_all_near,
+    assert_near,
+    check_derivatives,
+    check_equations,
+    leaves,
+)
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 import rotcell
@@ -36,22 +42,14 @@ SHAPES = {
 }
 
 
-def written_again(
-    x: Tensor, c: Tensor, w: Tensor, b: Tensor, lengths: list[int], k: int
-) -> list[Tensor]:
-    """Output [T, B, H], zero behind the end of a row, and last states."""
-    hidden, outputs, h = c.shape[-1], [], None
-    for t, x_t in enumerate(x):
-        i, f, g, o, u = (x_t @ w.T + b).split([*[hidden] * 4, len(w) - 4 * hidden], dim=1)
-        d = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        new_c = rotate_groups(d, 2 * math.pi * u.sigmoid(), k)
-        new_h = o.sigmoid() * new_c.tanh()
-        alive = torch.tensor([[t < length] for length in lengths])
-        c = torch.where(alive, new_c, c)
-        h = new_h if h is None else torch.where(alive, new_h, h)
-        outputs.append(torch.where(alive, new_h, 0))
-    assert h is not None
-    return [torch.stack(outputs), h, c]
+def written_again(k: int, x: Tensor, states: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
+    """The equations of a timestep, which do not read h."""
+    (_, c), (w, b) = states, weights
+    hidden = c.shape[-1]
+    i, f, g, o, u = (x @ w.T + b).split([*[hidden] * 4, len(w) - 4 * hidden], dim=1)
+    d = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    c = rotate_groups(d, 2 * math.pi * u.sigmoid(), k)
+    return [o.sigmoid() * c.tanh(), c]
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
@@ -63,31 +61,8 @@ def test_it_follows_the_equations(
 ) -> None:
     steps, batch, inputs, hidden = shape
     layer = LinearRotLSTM(inputs, hidden, rotation_size=k).to(dtype)
-    lengths = torch.linspace(steps, 1, batch).long() if packed else torch.full((batch,), steps)
-    given = [torch.randn(steps, batch, inputs).to(dtype), torch.randn(1, batch, hidden).to(dtype)]
-    x, c_0 = leaves(given)
-    h_0 = torch.randn(1, batch, hidden).to(dtype).requires_grad_()
-    taken: Any = pack_padded_sequence(x, lengths, enforce_sorted=False) if packed else x
-    out, (h_n, c_n) = layer(taken, (h_0, c_0))
-    if isinstance(out, PackedSequence):
-        out, _ = nn.utils.rnn.pad_packed_sequence(out)
-    x2, c2, w2, b2 = leaves([*given, layer.weight_ih_l0, layer.bias_ih_l0], torch.float64)
-    expected = written_again(x2, c2[0], w2, b2, lengths.tolist(), k)
-    expected[1:] = [s.unsqueeze(0) for s in expected[1:]]
-    of_results = [torch.randn_like(e) for e in expected]
-    found = [out, h_n, c_n]
-    inputs_of = [x, c_0, layer.weight_ih_l0, layer.bias_ih_l0]
-    assert_all_near(
-        [*found, *gradients(found, inputs_of, of_results)],
-        [*expected, *gradients(expected, [x2, c2, w2, b2], of_results)],
-        ["out", "h", "c", "x", "c0", "w_ih", "b_ih"],
-        TOLERANCES[dtype],
-        least_scale=0.05,
-    )
-    out, last = layer(taken, (h_0, c_0))
-    data = out.data if isinstance(out, PackedSequence) else out
-    (of_h,) = torch.autograd.grad(data.sum() + last[0].sum(), h_0, materialize_grads=True)
-    assert not of_h.any()
+    step = partial(written_again, k)
+    check_equations(LINEAR, layer, step, (steps, batch), packed, TOLERANCES[dtype])
 
 
 def test_parameters_names_and_repr() -> None:
@@ -128,17 +103,7 @@ def test_without_recurrent_weights_a_rot_lstm_is_one() -> None:
 )
 def test_gradients_once_and_twice(options: dict[str, Any]) -> None:
     layer = LinearRotLSTM(2, 5, dtype=torch.float64, **options)
-    names = [name for name, _ in layer.named_parameters()]
-    x = torch.randn(3, 2, 2, dtype=torch.float64, requires_grad=True)
-
-    def run(x: Tensor, *weights: Tensor) -> Tensor:
-        named = dict(zip(names, weights, strict=True))
-        result: Tensor = torch.func.functional_call(layer, named, (x,))[0]
-        return result
-
-    inputs = (x, *leaves(layer.parameters()))
-    assert gradcheck(run, inputs, fast_mode=True)
-    assert gradgradcheck(run, inputs, fast_mode=True)
+    check_derivatives(layer)
 
 
 @pytest.mark.parametrize("options", [{}, {"proj_size": 3}, {"zoneout": (0.2, 0.3)}], ids=str)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,12 +16,10 @@ from helpers import (
     Kind,
     assert_all_near,
     assert_near,
-    gradients,
-    leaves,
+    check_derivatives,
+    check_equations,
 )
 from torch import Tensor, nn
-from torch.autograd import gradcheck, gradgradcheck
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import rotcell
 from rotcell.reference import CELLS, angles_per_group, rotate_groups
@@ -67,59 +66,33 @@ def rotated(d: Tensor, u: Tensor, size: int) -> Tensor:
 
 
 def written_again(
-    kind: Kind, x: Tensor, states: list[Tensor], weights: list[Tensor], lengths: list[int], k: int
+    kind: Kind, k: int, x: Tensor, states: list[Tensor], weights: list[Tensor]
 ) -> list[Tensor]:
-    """Output [T, B, H], zero behind the end of a row, and last states."""
+    """The equations of a timestep."""
     w_ih, w_hh, b_ih, b_hh = weights
-    hidden, outputs = states[0].shape[-1], []
-    for t, x_t in enumerate(x):
-        of_x, of_h = x_t @ w_ih.T + b_ih, states[0] @ w_hh.T + b_hh
-        gates = (4 if kind is LSTM else 3) * hidden
-        u = 2 * math.pi * torch.sigmoid((of_x + of_h)[:, gates:])
-        if kind is LSTM:
-            h, c = states
-            i, f, g, o = (of_x + of_h)[:, :gates].split(hidden, dim=1)
-            c = rotated(f.sigmoid() * c + i.sigmoid() * g.tanh(), u, k)
-            new = [o.sigmoid() * c.tanh(), c]
-        else:
-            (h,) = states
-            r, z = (of_x + of_h)[:, : 2 * hidden].sigmoid().split(hidden, dim=1)
-            w_n, b_n = w_hh[2 * hidden : gates], b_hh[2 * hidden : gates]
-            n = torch.tanh(of_x[:, 2 * hidden : gates] + rotated(h * r, u, k) @ w_n.T + b_n)
-            new = [(1 - z) * h + z * n]
-        alive = torch.tensor([[t < length] for length in lengths])
-        states = [torch.where(alive, n, s) for n, s in zip(new, states, strict=True)]
-        outputs.append(torch.where(alive, states[0], 0))
-    return [torch.stack(outputs), *states]
+    hidden = states[0].shape[-1]
+    of_x, of_h = x @ w_ih.T + b_ih, states[0] @ w_hh.T + b_hh
+    gates = (4 if kind is LSTM else 3) * hidden
+    u = 2 * math.pi * torch.sigmoid((of_x + of_h)[:, gates:])
+    if kind is LSTM:
+        _, c = states
+        i, f, g, o = (of_x + of_h)[:, :gates].split(hidden, dim=1)
+        c = rotated(f.sigmoid() * c + i.sigmoid() * g.tanh(), u, k)
+        return [o.sigmoid() * c.tanh(), c]
+    (h,) = states
+    r, z = (of_x + of_h)[:, : 2 * hidden].sigmoid().split(hidden, dim=1)
+    w_n, b_n = w_hh[2 * hidden : gates], b_hh[2 * hidden : gates]
+    n = torch.tanh(of_x[:, 2 * hidden : gates] + rotated(h * r, u, k) @ w_n.T + b_n)
+    return [(1 - z) * h + z * n]
 
 
-def check_equations(
+def check_size(
     kind: Kind, k: int, shape: tuple[int, int, int, int], dtype: torch.dtype, packed: bool
 ) -> None:
     steps, batch, inputs, hidden = shape
     layer = kind.layer(inputs, hidden, rotation_size=k).to(dtype)
-    lengths = torch.linspace(steps, 1, batch).long() if packed else torch.full((batch,), steps)
-    given = [torch.randn(steps, batch, inputs).to(dtype)]
-    given += [torch.randn(1, batch, hidden).to(dtype) for _ in range(kind.num_states)]
-    x, *states = leaves(given)
-    taken: Any = pack_padded_sequence(x, lengths, enforce_sorted=False) if packed else x
-    out, last = layer(taken, kind.as_hx(states))
-    if isinstance(out, PackedSequence):
-        out, _ = nn.utils.rnn.pad_packed_sequence(out)
-    found = [out, *kind.as_states(last)]
-    x2, *states2, w_ih, w_hh, b_ih, b_hh = leaves([*given, *layer.parameters()], torch.float64)
-    weights = [w_ih, w_hh, b_ih, b_hh]
-    expected = written_again(kind, x2, [s[0] for s in states2], weights, lengths.tolist(), k)
-    expected[1:] = [s.unsqueeze(0) for s in expected[1:]]
-    of_results = [torch.randn_like(e) for e in expected]
-    names = ["out", *kind.description.states, "x", *(f"{s}0" for s in kind.description.states)]
-    assert_all_near(
-        [*found, *gradients(found, [x, *states, *layer.parameters()], of_results)],
-        [*expected, *gradients(expected, [x2, *states2, *weights], of_results)],
-        [*names, "w_ih", "w_hh", "b_ih", "b_hh"],
-        TOLERANCES[dtype],
-        least_scale=0.05,
-    )
+    step = partial(written_again, kind, k)
+    check_equations(kind, layer, step, (steps, batch), packed, TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
@@ -129,14 +102,14 @@ def check_equations(
 def test_it_follows_the_equations(
     kind: Kind, k: int, shape: tuple[int, int, int, int], packed: bool
 ) -> None:
-    check_equations(kind, k, shape, torch.float64, packed)
+    check_size(kind, k, shape, torch.float64, packed)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("k", [3, 4, 8])
 @kinds
 def test_every_dtype_follows_the_equations(kind: Kind, k: int, dtype: torch.dtype) -> None:
-    check_equations(kind, k, (6, 9, 5, 35), dtype, packed=False)
+    check_size(kind, k, (6, 9, 5, 35), dtype, packed=False)
 
 
 def test_groups_of_two_are_the_pairs() -> None:
@@ -209,17 +182,7 @@ def test_a_checkpoint_of_another_size_is_refused(kind: Kind) -> None:
 @kinds
 def test_gradients_once_and_twice(kind: Kind, options: dict[str, Any], k: int) -> None:
     layer = kind.layer(2, 5, rotation_size=k, dtype=torch.float64, **options)
-    names = [name for name, _ in layer.named_parameters()]
-    x = torch.randn(3, 2, 2, dtype=torch.float64, requires_grad=True)
-
-    def run(x: Tensor, *weights: Tensor) -> Tensor:
-        named = dict(zip(names, weights, strict=True))
-        result: Tensor = torch.func.functional_call(layer, named, (x,))[0]
-        return result
-
-    inputs = (x, *leaves(layer.parameters()))
-    assert gradcheck(run, inputs, fast_mode=True)
-    assert gradgradcheck(run, inputs, fast_mode=True)
+    check_derivatives(layer)
 
 
 @pytest.mark.parametrize("angles_from", ["both", "input"])
