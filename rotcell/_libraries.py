@@ -166,7 +166,7 @@ def has_cuda() -> bool:
 
 def _loaded_cuda() -> ctypes.CDLL:
     if _cuda is None:
-        raise RuntimeError("rotcell's CUDA kernels are not loaded")
+        raise RuntimeError("rotcell's CUDA kernels are not loaded; `python -m rotcell` shows why")
     return _cuda
 
 

@@ -113,7 +113,8 @@ def _options_from_state_dict(state_dict: Mapping[str, Tensor]) -> dict[str, Any]
     """Read the constructor arguments of an nn.LSTM off its state_dict, and check all of it."""
     for name, tensor in state_dict.items():
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-            raise ValueError(f"{_NO_LSTM}: {name} must be a floating-point tensor")
+            kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise ValueError(f"{_NO_LSTM}: {name} must be a floating-point tensor, got {kind}")
     for name in ("weight_ih_l0", "weight_hh_l0", "weight_hr_l0"):
         if name not in state_dict and name != "weight_hr_l0":
             raise ValueError(f"{_NO_LSTM}: {name} is missing")
@@ -147,7 +148,7 @@ def _options_from_state_dict(state_dict: Mapping[str, Tensor]) -> dict[str, Any]
                 f"{tuple(expected.shape)}, got {tuple(state_dict[name].shape)}"
             )
     if len({(tensor.dtype, tensor.device) for tensor in state_dict.values()}) > 1:
-        raise ValueError(f"{_NO_LSTM}: its entries differ in dtype or device")
+        raise ValueError(f"{_NO_LSTM}: its entries must have one dtype and one device, got several")
     return options | _options_in_metadata(state_dict)
 
 

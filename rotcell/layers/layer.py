@@ -550,7 +550,11 @@ def _packed_reset_mask(resets: object, packed: PackedSequence) -> Tensor:
     if order is not expected and reset_mask.device.type == "cpu":
         matches &= order is not None and expected is not None and torch.equal(order, expected)
     if not matches:
-        raise RuntimeError("resets must be packed with the same lengths as the input")
+        raise RuntimeError(
+            "resets must be packed with the same lengths as the input, in the same order, got "
+            f"batch_sizes {resets.batch_sizes.tolist()} and sorted_indices {order}, expected "
+            f"{packed.batch_sizes.tolist()} and {expected}"
+        )
     return reset_mask
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from rotcell import ops
-from rotcell.layers import LSTM, ClassicGRU, DirectionCall, Layer, RotGRU, RotLSTM
+from rotcell.layers import LSTM, DirectionCall, Layer
 from rotcell.reference import Cell, Rotation, StateHooks
 from rotcell.reference_rows import RowCell
 
@@ -158,11 +158,11 @@ def capture(
     if isinstance(layer, nn.LSTM):
         layer = _as_own_lstm(layer)
     if not isinstance(layer, Layer):
-        names = ", ".join(kind.__name__ for kind in (RotLSTM, RotGRU, LSTM, ClassicGRU))
+        given = f"nn.{cell_name}" if type(layer).__module__.startswith("torch.nn.") else cell_name
+        advice = ": load its state_dict into a rotcell.GRU" if isinstance(layer, nn.GRU) else ""
         raise TypeError(
-            f"layer must be a {names} or an nn.LSTM"
-            + (", and nn.GRU resets after the matmul" if isinstance(layer, nn.GRU) else "")
-            + f": got {cell_name}"
+            "layer must be a RotLSTM, LinearRotLSTM, RotGRU, LSTM, GRU, ClassicGRU or nn.LSTM, got "
+            f"{given}{advice}"
         )
     if isinstance(layer._cell, RowCell) and not layer._cell.names_gates:
         raise TypeError(f"trace needs a layer with gates and angles per timestep, got {cell_name}")

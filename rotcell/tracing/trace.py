@@ -173,7 +173,7 @@ class Direction:
         if name in _COMPUTED:
             found: Tensor = getattr(self._captured, name)
             return found
-        raise KeyError(f"{name!r}: there are {', '.join(self.names)}")
+        raise KeyError(f"name must be one of {', '.join(self.names)}, got {name!r}")
 
     def row(self, name: str, row: int) -> Tensor:
         """An array of one row of the batch, ``[T, ...]`` with T its own length."""
@@ -218,7 +218,7 @@ class Trace(Sequence[Direction]):
                 if direction.name == index:
                     return direction
             known = ", ".join(d.name for d in self._directions)
-            raise KeyError(f"{index!r}: there are {known}")
+            raise KeyError(f"direction must be one of {known}, got {index!r}")
         return self._directions[index]
 
     def __len__(self) -> int:
