@@ -960,10 +960,10 @@ class TestResets:
         layer = rotcell.LSTM(4, 6)
         layer.load_state_dict(lstm.state_dict())
         x = torch.randn(rollout.steps, rollout.batch, 4)
-        marks = torch.rand(rollout.steps, rollout.batch) < rollout.begins
-        expected = layer(x, resets=marks)[0]
+        reset_mask = torch.rand(rollout.steps, rollout.batch) < rollout.begins
+        expected = layer(x, resets=reset_mask)[0]
         for way in (resets.step_by_step, resets.piece_by_piece):
-            torch.testing.assert_close(way(lstm, x, marks), expected)
+            torch.testing.assert_close(way(lstm, x, reset_mask), expected)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -34,16 +34,16 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 import rotcell
 from rotcell import ops
-from rotcell.reference import NO_HOOKS, StateHooks
+from rotcell.reference import StateHooks
 
 WITH_CELL_STATE = tuple(kind for kind in KINDS if kind.num_states == 2)
 
-#: What may happen, by letters: resets, dropout, zoneout of h and of c, zoneout by probabilities.
-HAPPENINGS = ["r", "d", "h", "c", "s", "rdhc", "rdsc"]
+#: Sets of hooks, by letters: resets, dropout, zoneout of h and of c, zoneout by probabilities.
+HOOKS = ["r", "d", "h", "c", "s", "rdhc", "rdsc"]
 
 
 def draw(case: Case, tokens: int, letters: str, dtype: torch.dtype = torch.float64) -> StateHooks:
-    """Random changes; those that the case cannot have are left out."""
+    """Random hooks; leaves out those that the case cannot have."""
     torch.manual_seed(3)
     width = case.outputs or case.hidden
     resets = torch.rand(tokens) < 0.3 if "r" in letters else None
@@ -75,15 +75,15 @@ def test_kernels_match_the_reference(case: Case) -> None:
     tensors, batch_sizes = case.arguments()
     kind = case.kind
     has_cells = kind.num_states == 2
-    for letters in HAPPENINGS:
-        changes = draw(case, len(tensors[0]), letters)
+    for letters in HOOKS:
+        hooks = draw(case, len(tensors[0]), letters)
 
-        def kernel(*arguments: Any, changes: StateHooks = changes) -> tuple[Tensor, ...]:
+        def kernel(*arguments: Any, hooks: StateHooks = hooks) -> tuple[Tensor, ...]:
             given = kind._split(arguments)
-            return ops.sequence(kind.description, *given, False, changes, has_cells)
+            return ops.sequence(kind.description, *given, False, hooks, has_cells)
 
-        def reference(*arguments: Any, changes: StateHooks = changes) -> tuple[Tensor, ...]:
-            return kind.description.sequence(*kind._split(arguments), changes, has_cells)
+        def reference(*arguments: Any, hooks: StateHooks = hooks) -> tuple[Tensor, ...]:
+            return kind.description.sequence(*kind._split(arguments), hooks, has_cells)
 
         found, grads = run(kernel, tensors, batch_sizes, *case.options)
         expected, expected_grads = run(reference, tensors, batch_sizes, *case.options)
@@ -99,12 +99,12 @@ def test_threads_that_share_units_agree(kind: Kind, threads: int) -> None:
     """One row and many units: the layer is shared out, if there are threads to share it."""
     case = Case(kind, 1, 6, 8, 400)
     tensors, _ = case.arguments()
-    changes = draw(case, 6, "rdhc")
+    hooks = draw(case, 6, "rdhc")
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         found = run(
-            lambda *a: ops.sequence(kind.description, *kind._split(a), False, changes),
+            lambda *a: ops.sequence(kind.description, *kind._split(a), False, hooks),
             tensors,
             None,
             *case.options,
@@ -112,7 +112,7 @@ def test_threads_that_share_units_agree(kind: Kind, threads: int) -> None:
     finally:
         torch.set_num_threads(before)
     expected = run(
-        lambda *a: kind.description.sequence(*kind._split(a), changes),
+        lambda *a: kind.description.sequence(*kind._split(a), hooks),
         tensors,
         None,
         *case.options,
@@ -120,34 +120,34 @@ def test_threads_that_share_units_agree(kind: Kind, threads: int) -> None:
     assert_all_near(found[0] + found[1], expected[0] + expected[1])
 
 
-def extras(kind: Kind, changes: dict[str, Any], return_cells: bool = False) -> list[Any]:
+def extras(kind: Kind, hooks: dict[str, Any], return_cells: bool = False) -> list[Any]:
     """Further arguments of the extended overload, hooks by name."""
-    found = [changes.get(name) for name in StateHooks._fields[: 2 + kind.num_states]]
+    found = [hooks.get(name) for name in StateHooks._fields[: 2 + kind.num_states]]
     return [*found, return_cells] if kind in WITH_CELL_STATE else found
 
 
 # Resets
 
 
-def episodes(marks: Tensor) -> list[slice]:
-    """The pieces of one row that its marks cut it into."""
-    cuts = [t for t in range(1, len(marks)) if marks[t]]
-    return [slice(a, b) for a, b in zip([0, *cuts], [*cuts, len(marks)], strict=True)]
+def episodes(reset_mask: Tensor) -> list[slice]:
+    """The pieces into which resets cut one row."""
+    cuts = [t for t in range(1, len(reset_mask)) if reset_mask[t]]
+    return [slice(a, b) for a, b in zip([0, *cuts], [*cuts, len(reset_mask)], strict=True)]
 
 
 def run_episodes(
-    kind: Kind, layer: Any, x: Tensor, marks: Tensor, states: Sequence[Tensor]
+    kind: Kind, layer: Any, x: Tensor, reset_mask: Tensor, states: Sequence[Tensor]
 ) -> tuple[Tensor, list[Tensor]]:
     """One row [T, I], each episode alone; states are without a batch."""
     directions = 2 if layer.bidirectional else 1
-    pieces = episodes(marks)
+    pieces = episodes(reset_mask)
     outs, lasts = [], []
     for k, piece in enumerate(pieces):
         begins = []
         for state in states:
             state = state.clone().unflatten(0, (-1, directions))
             keep = torch.ones(1, directions, 1, dtype=state.dtype)
-            keep[:, 0] = k == 0 and not marks[0]
+            keep[:, 0] = k == 0 and not reset_mask[0]
             if directions == 2:
                 keep[:, 1] = k == len(pieces) - 1
             begins.append((state * keep).flatten(0, 1))
@@ -174,20 +174,20 @@ def test_every_episode_is_as_if_it_were_alone(
     layer = kind.layer(3, 6, dtype=torch.float64, **options)
     lengths = [4, 7, 6] if packed else [7, 7, 7]
     x = torch.randn(7, 3, 3, dtype=torch.float64)
-    marks = torch.rand(7, 3) < 0.35
-    marks[0] = torch.tensor([False, True, False])
-    marks[3, 0] = True  # the last step of the shortest row
+    reset_mask = torch.rand(7, 3) < 0.35
+    reset_mask[0] = torch.tensor([False, True, False])
+    reset_mask[3, 0] = True  # the last step of the shortest row
     states = [s.requires_grad_() for s in states_for(kind, layer, 3)]
     inputs = [*states, *layer.parameters()]
 
     expected = [
-        run_episodes(kind, layer, x[:n, b], marks[:n, b], [s[:, b] for s in states])
+        run_episodes(kind, layer, x[:n, b], reset_mask[:n, b], [s[:, b] for s in states])
         for b, n in enumerate(lengths)
     ]
     ends = [torch.stack(parts, dim=1) for parts in zip(*(e for _, e in expected), strict=True)]
     wanted = [*(out for out, _ in expected), *ends]
 
-    given, resets = (t.transpose(0, 1) if layer.batch_first else t for t in (x, marks))
+    given, resets = (t.transpose(0, 1) if layer.batch_first else t for t in (x, reset_mask))
     if packed:
         given, resets = (
             pack_padded_sequence(t, lengths, layer.batch_first, enforce_sorted=False)
@@ -449,13 +449,13 @@ def test_first_and_second_derivatives(kind: Kind, sizes: list[int] | None) -> No
     case = Case(kind, 2, 3, 2, 3, packed=sizes is not None, reverse=sizes is not None)
     tensors, _ = case.arguments()
     tensors[0] = tensors[0].new_empty(tokens, 2).normal_()
-    changes = draw(case, tokens, "rdhc")
+    hooks = draw(case, tokens, "rdhc")
     batch_sizes = None if sizes is None else torch.tensor(sizes)
 
     def function(*arguments: Tensor) -> tuple[Tensor, ...]:
         given = [*arguments, *[None] * (len(tensors) - len(arguments))]
         given = kind._split([*given, batch_sizes, *case.options])
-        return ops.sequence(kind.description, *given, False, changes, kind in WITH_CELL_STATE)
+        return ops.sequence(kind.description, *given, False, hooks, kind in WITH_CELL_STATE)
 
     inputs = [t.requires_grad_() for t in tensors if t is not None]
     assert gradcheck(function, inputs, fast_mode=True)
@@ -493,11 +493,11 @@ def test_half_precision(kind: Kind, dtype: torch.dtype) -> None:
     case = Case(kind, 3, 4, 4, 6, packed=True)
     exact, batch_sizes = case.arguments()
     rounded = [None if t is None else t.to(dtype) for t in exact]
-    changes = draw(case, len(exact[0]), "rdhc", dtype)
-    wide = StateHooks(*(t if t is None or t.dtype == torch.bool else t.double() for t in changes))
+    hooks = draw(case, len(exact[0]), "rdhc", dtype)
+    wide = StateHooks(*(t if t is None or t.dtype == torch.bool else t.double() for t in hooks))
     has_cells = kind in WITH_CELL_STATE
     found = run(
-        lambda *a: ops.sequence(kind.description, *kind._split(a), False, changes, has_cells),
+        lambda *a: ops.sequence(kind.description, *kind._split(a), False, hooks, has_cells),
         rounded, batch_sizes, *case.options,
     )  # fmt: skip
     expected = run(
@@ -522,9 +522,9 @@ def test_ops_pass_opcheck_with_all_of_it(kind: Kind) -> None:
     case = Case(kind, 3, 4, 5, 6)
     tensors, _ = case.arguments()
     tensors = [None if t is None else t.requires_grad_() for t in tensors]
-    changes = extras(kind, draw(case, 12, "rdhc")._asdict(), return_cells=True)
+    hooks = extras(kind, draw(case, 12, "rdhc")._asdict(), return_cells=True)
     for save in (False, True):
-        torch.library.opcheck(kind.op.extended, (*tensors, None, True, 0, 0, save, *changes))
+        torch.library.opcheck(kind.op.extended, (*tensors, None, True, 0, 0, save, *hooks))
 
 
 @pytest.mark.parametrize(
@@ -639,7 +639,3 @@ def test_a_trace_shows_what_was_done(kind: Kind, packed: bool) -> None:
             from_h = F.linear(after, w, b_h)
         assert_near(direction.flat("n"), torch.tanh(from_x + from_h))
         assert not direction.flat("before_rotation")[rows == 0].any()
-
-
-def test_nothing_happens_by_default() -> None:
-    assert all(change is None for change in NO_HOOKS)

@@ -28,15 +28,15 @@ def test_ops_match_the_reference(machine, case):
     tensors = [None if t is None else t.to(machine.device) for t in tensors]
     for letters in ("r", "d", "h", "c", "rdhc", "rdsc"):
         drawn = draw(case, len(tensors[0]), letters)
-        changes = type(drawn)(*(t if t is None else t.to(machine.device) for t in drawn))
+        hooks = type(drawn)(*(t if t is None else t.to(machine.device) for t in drawn))
         found, grads = run(
-            lambda *a, c=changes: ops.sequence(
+            lambda *a, c=hooks: ops.sequence(
                 kind.description, *kind._split(a), False, c, has_cells
             ),
             tensors, batch_sizes, *case.options,
         )  # fmt: skip
         expected, expected_grads = run(
-            lambda *a, c=changes: kind.description.sequence(*kind._split(a), c, has_cells),
+            lambda *a, c=hooks: kind.description.sequence(*kind._split(a), c, has_cells),
             tensors, batch_sizes, *case.options,
         )  # fmt: skip
         names = [f"{letters} {k}" for k in range(len(found) + len(grads))]
@@ -44,7 +44,7 @@ def test_ops_match_the_reference(machine, case):
         with torch.no_grad():
             inferred = ops.sequence(
                 kind.description, *kind._split([*tensors, batch_sizes, *case.options]), False,
-                changes, has_cells,
+                hooks, has_cells,
             )  # fmt: skip
         assert_all_near(inferred, expected)
 
@@ -55,15 +55,15 @@ def test_half_precision(machine, kind):
     exact, _ = case.arguments()
     rounded = [None if t is None else t.to(machine.device, torch.bfloat16) for t in exact]
     drawn = draw(case, 12, "rdhc", torch.bfloat16)
-    changes = type(drawn)(*(t.to(machine.device) if t is not None else None for t in drawn))
-    wide = [t if t is None or t.dtype == torch.bool else t.double() for t in changes]
+    hooks = type(drawn)(*(t.to(machine.device) if t is not None else None for t in drawn))
+    wide = [t if t is None or t.dtype == torch.bool else t.double() for t in hooks]
     has_cells = kind in WITH_CELL_STATE
     found = run(
-        lambda *a: ops.sequence(kind.description, *kind._split(a), False, changes, has_cells),
+        lambda *a: ops.sequence(kind.description, *kind._split(a), False, hooks, has_cells),
         rounded, None, *case.options,
     )  # fmt: skip
     expected = run(
-        lambda *a: kind.description.sequence(*kind._split(a), type(changes)(*wide), has_cells),
+        lambda *a: kind.description.sequence(*kind._split(a), type(hooks)(*wide), has_cells),
         [None if t is None else t.double() for t in rounded], None, *case.options,
     )  # fmt: skip
     # Preactivations and gradients are rounded to bfloat16 on their way, unlike on the CPU.
