@@ -99,102 +99,141 @@ T* pointer_if(bool present, std::vector<T>& values) {
   return present ? values.data() : nullptr;
 }
 
-// Forward, keeping each of the things that can be kept, and backward. Every result is a heap block
-// of exact size, empty where the call has no such thing.
+// A layer with random weights and input, and what its calls give. Every result is a heap block of
+// exact size, empty where the call has no such thing.
 template <class T>
-Results<T> run_layer(CellIndex index, const Case& c, Threads threads) {
-  const CellDescription& cell = kCells[index];
-  const Sequence sequence = c.sequence();
-  const bool projected = c.outputs > 0, has_c = cell.has_cell_state,
-             zoneout = c.hooks == Hooks::kAll;
-  const int64_t N = sequence.tokens(), I = c.inputs, B = c.batch, H = c.hidden;
-  const int64_t P = projected ? c.outputs : H, G = cell.rows(H), C = has_c ? H : 0;
-  const LayerSizes sizes = layer_sizes(cell, N, I, B, H, P);
-  const double scale = tests::weight_scale(H);
-  const auto x = random_values<T>(N * I, 1), h0 = random_values<T>(B * P, 2),
-             c0 = random_values<T>(B * C, 3),
-             w_ih = random_values<T>(sizes.input_weights(), 4, scale),
-             w_hh = random_values<T>(sizes.recurrent_weights(), 5, scale),
-             w_hr = random_values<T>(P * H, 6, scale), bias = random_values<T>(G, 7),
-             row_bias = random_values<T>(B * G, 8), dropout = random_values<T>(B * P, 9),
-             grad_out = random_values<T>(N * P, 10), grad_cells = random_values<T>(N * C, 11);
-  auto keep_h = random_values<T>(N * H, 12), keep_c = random_values<T>(H, 13);
-  for (auto* keep : {&keep_h, &keep_c}) {
-    for (T& probability : *keep) probability = (probability + 1) / 2;
-  }
-  const std::unique_ptr<bool[]> resets(new bool[N]);
-  for (int64_t i = 0; i < N; ++i) resets[i] = i % 7 == 3;
-  HookMasks<T> hooks;
-  if (c.hooks != Hooks::kNone)
-    hooks = {.resets = resets.get(), .recurrent_dropout = dropout.data()};
-  if (zoneout) hooks.zoneout_h = {keep_h.data(), H};
-  if (zoneout && has_c) hooks.zoneout_c = {keep_c.data(), 0};
-  // The parameters of a row cell.
-  constexpr int64_t kLayers = 3;
-  RowParameters<T> parameters{.hidden = H, .layers = kLayers, .norm = cell.has_norm ? 1.5 : 0};
-  std::vector<std::vector<T>> values(cell.parameter_count);
-  for (int i = 0; i < cell.parameter_count; ++i) {
-    values[i] = random_values<T>(cell.parameter(i).elements(H, sizes.input_rows, kLayers), 20 + i);
-    parameters.of[i] = values[i].data();
-  }
-  if (cell.adds_biases) parameters.b_ih = parameters.b_hh = bias.data();
-  const Layer<T> layer{.cell = index,
-                       .sizes = sizes,
-                       .sequence = sequence,
-                       .activations = {},
-                       .hooks = hooks,
-                       .h0 = h0.data(),
-                       .c0 = c0.data(),
-                       .w_ih = w_ih.data(),
-                       .w_hh = w_hh.data(),
-                       .w_hr = projected ? w_hr.data() : nullptr,
-                       .parameters = parameters};
-  StoredRows stored{x.data(), storage_of<T>()};
-  std::vector<uint16_t> halves;
-  if constexpr (sizeof(T) == 4) {
-    if (c.x != Storage::kFloat32) {
-      halves = in_half(x, c.x);
-      stored = {halves.data(), c.x};
+class LayerRun {
+ public:
+  LayerRun(CellIndex index, const Case& c)
+      : index_(index),
+        case_(c),
+        sequence_(c.sequence()),
+        sizes_(layer_sizes(cell_, sequence_.tokens(), c.inputs, c.batch, c.hidden,
+                           c.outputs > 0 ? c.outputs : c.hidden)) {
+    for (auto* keep : {&keep_h_, &keep_c_}) {
+      for (T& probability : *keep) probability = (probability + 1) / 2;
+    }
+    for (int64_t i = 0; i < N; ++i) resets_[i] = i % 7 == 3;
+    for (int i = 0; i < cell_.parameter_count; ++i) {
+      const int64_t count = cell_.parameter(i).elements(H, sizes_.input_rows, kLayers);
+      parameters_.push_back(random_values<T>(count, 20 + i));
+    }
+    if constexpr (sizeof(T) == 4) {
+      if (c.x != Storage::kFloat32) halves_ = in_half(x_, c.x);
     }
   }
 
-  Results<T> results;
-  std::vector<T> out, gates, cells;
-  offered_threads = threads.forward;
-  for (const Keep keep : {Keep::kNothing, Keep::kCellStates, Keep::kForBackward}) {
-    std::vector<T> h_n(B * P), c_n(B * C);
-    out.assign(N * P, T{0});
-    cells.assign(keep == Keep::kNothing ? 0 : N * C, T{0});
-    gates.assign(keep == Keep::kForBackward ? N * G : 0, T{0});
-    for (auto* exact : {&cells, &gates}) exact->shrink_to_fit();
-    const T* matmul_bias = c.row_bias || cell.adds_biases ? nullptr : bias.data();
-    forward<T>({layer, stored, /*b_ih=*/matmul_bias, /*b_hh=*/matmul_bias,
-                /*row_bias=*/c.row_bias ? row_bias.data() : nullptr, keep, out.data(), h_n.data(),
-                pointer_if(has_c, c_n), gates.data(), cells.data()});
-    results.insert(results.end(), {out, h_n, c_n, gates, cells});
+  // Forward, keeping each of the things that can be kept, and backward.
+  Results<T> run(Threads threads) {
+    offered_threads = threads.forward;
+    for (const Keep keep : {Keep::kNothing, Keep::kCellStates, Keep::kForBackward}) {
+      run_forward(keep);
+    }
+    offered_threads = threads.backward;
+    for (const bool of_cells : {false, true}) run_backward(of_cells);
+    return std::move(results_);
   }
 
-  offered_threads = threads.backward;
-  for (const bool of_cells : {false, true}) {
+ private:
+  static constexpr int64_t kLayers = 3;  // of constant rotations
+
+  HookMasks<T> hooks() const {
+    HookMasks<T> hooks;
+    if (case_.hooks != Hooks::kNone) {
+      hooks = {.resets = resets_.get(), .recurrent_dropout = dropout_.data()};
+    }
+    if (case_.hooks == Hooks::kAll) {
+      hooks.zoneout_h = {keep_h_.data(), H};
+      if (cell_.has_cell_state) hooks.zoneout_c = {keep_c_.data(), 0};
+    }
+    return hooks;
+  }
+
+  RowParameters<T> row_parameters() const {
+    RowParameters<T> all{.hidden = H, .layers = kLayers, .norm = cell_.has_norm ? 1.5 : 0};
+    for (size_t i = 0; i < parameters_.size(); ++i) all.of[i] = parameters_[i].data();
+    if (cell_.adds_biases) all.b_ih = all.b_hh = bias_.data();
+    return all;
+  }
+
+  Layer<T> layer() const {
+    return {.cell = index_,
+            .sizes = sizes_,
+            .sequence = sequence_,
+            .activations = {},
+            .hooks = hooks(),
+            .h0 = h0_.data(),
+            .c0 = c0_.data(),
+            .w_ih = w_ih_.data(),
+            .w_hh = w_hh_.data(),
+            .w_hr = case_.outputs > 0 ? w_hr_.data() : nullptr,
+            .parameters = row_parameters()};
+  }
+
+  void run_forward(Keep keep) {
+    std::vector<T> h_n(B * P), c_n(B * C);
+    out_.assign(N * P, T{0});
+    cells_.assign(keep == Keep::kNothing ? 0 : N * C, T{0});
+    gates_.assign(keep == Keep::kForBackward ? N * G : 0, T{0});
+    for (auto* exact : {&cells_, &gates_}) exact->shrink_to_fit();
+    StoredRows x{x_.data(), storage_of<T>()};
+    if (!halves_.empty()) x = {halves_.data(), case_.x};
+    const T* matmul_bias = case_.row_bias || cell_.adds_biases ? nullptr : bias_.data();
+    forward<T>({layer(), x, /*b_ih=*/matmul_bias, /*b_hh=*/matmul_bias,
+                /*row_bias=*/case_.row_bias ? row_bias_.data() : nullptr, keep, out_.data(),
+                h_n.data(), pointer_if(cell_.has_cell_state, c_n), gates_.data(), cells_.data()});
+    results_.insert(results_.end(), {out_, h_n, c_n, gates_, cells_});
+  }
+
+  void run_backward(bool of_cells) {
+    const bool projected = case_.outputs > 0, has_c = cell_.has_cell_state;
     auto grad_h = random_values<T>(B * P, 14), grad_c = random_values<T>(B * C, 15);
     std::vector<T> grad_x(N * I), grad_w_ih(G * I), grad_w_hh(G * P), grad_bias(G),
-        grad_w_hr(projected ? P * H : 0), grad_row_bias(c.row_bias ? B * G : 0);
+        grad_w_hr(projected ? P * H : 0), grad_row_bias(case_.row_bias ? B * G : 0);
     std::vector<std::vector<T>> grad_parameters;
-    for (const auto& value : values) grad_parameters.emplace_back(value.size());
-    grad_parameters.emplace_back(cell.adds_biases ? sizes.input_rows : 0);
+    for (const auto& value : parameters_) grad_parameters.emplace_back(value.size());
+    grad_parameters.emplace_back(cell_.adds_biases ? sizes_.input_rows : 0);
     RowGradients<T> of_parameters;
-    for (int i = 0; i < cell.parameter_count; ++i) of_parameters.of[i] = grad_parameters[i].data();
+    for (int i = 0; i < cell_.parameter_count; ++i) of_parameters.of[i] = grad_parameters[i].data();
     of_parameters.bias = grad_parameters.back().data();
-    backward<T>({layer, x.data(), out.data(), gates.data(), cells.data(), grad_out.data(),
-                 of_cells && has_c ? grad_cells.data() : nullptr, grad_h.data(),
+    backward<T>({layer(), x_.data(), out_.data(), gates_.data(), cells_.data(), grad_out_.data(),
+                 of_cells && has_c ? grad_cells_.data() : nullptr, grad_h.data(),
                  pointer_if(has_c, grad_c), grad_x.data(), grad_w_ih.data(), grad_w_hh.data(),
                  grad_bias.data(), pointer_if(projected, grad_w_hr),
-                 pointer_if(c.row_bias, grad_row_bias), of_parameters});
-    results.insert(results.end(), {grad_h, grad_c, grad_x, grad_w_ih, grad_w_hh, grad_bias,
-                                   grad_w_hr, grad_row_bias});
-    results.insert(results.end(), grad_parameters.begin(), grad_parameters.end());
+                 pointer_if(case_.row_bias, grad_row_bias), of_parameters});
+    results_.insert(results_.end(), {grad_h, grad_c, grad_x, grad_w_ih, grad_w_hh, grad_bias,
+                                     grad_w_hr, grad_row_bias});
+    results_.insert(results_.end(), grad_parameters.begin(), grad_parameters.end());
   }
-  return results;
+
+  const CellIndex index_;
+  const Case& case_;
+  const CellDescription& cell_ = kCells[index_];
+  const Sequence sequence_;
+  const LayerSizes sizes_;
+  const int64_t N = sequence_.tokens(), I = case_.inputs, B = case_.batch, H = case_.hidden;
+  const int64_t P = sizes_.outputs, G = cell_.rows(H), C = cell_.has_cell_state ? H : 0;
+  const double scale_ = tests::weight_scale(H);
+  const std::vector<T> x_ = random_values<T>(N * I, 1), h0_ = random_values<T>(B * P, 2),
+                       c0_ = random_values<T>(B * C, 3),
+                       w_ih_ = random_values<T>(sizes_.input_weights(), 4, scale_),
+                       w_hh_ = random_values<T>(sizes_.recurrent_weights(), 5, scale_),
+                       w_hr_ = random_values<T>(P * H, 6, scale_), bias_ = random_values<T>(G, 7),
+                       row_bias_ = random_values<T>(B * G, 8),
+                       dropout_ = random_values<T>(B * P, 9),
+                       grad_out_ = random_values<T>(N * P, 10),
+                       grad_cells_ = random_values<T>(N * C, 11);
+  std::vector<T> keep_h_ = random_values<T>(N * H, 12), keep_c_ = random_values<T>(H, 13);
+  const std::unique_ptr<bool[]> resets_{new bool[N]};
+  std::vector<std::vector<T>> parameters_;  // of a row cell
+  std::vector<uint16_t> halves_;            // x, if it is stored in 16 bits
+  std::vector<T> out_, gates_, cells_;      // of the last forward pass
+  Results<T> results_;
+};
+
+template <class T>
+Results<T> run_layer(CellIndex index, const Case& c, Threads threads) {
+  return LayerRun<T>(index, c).run(threads);
 }
 
 // How a call in float is planned, in words.
