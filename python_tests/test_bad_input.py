@@ -86,7 +86,7 @@ def assert_same_type_of_exception(ours: Callable[[], Any], theirs: Callable[[], 
     ],
     ids=str,
 )
-def test_constructor(kind: Kind, name: str) -> None:
+def test_constructors_raise_as_torchs_do(kind: Kind, name: str) -> None:
     args, kwargs = (CONSTRUCTOR | PROJECTION_CONSTRUCTOR)[name]
     error = assert_same_type_of_exception(
         lambda: kind.layer(*args, **kwargs), lambda: kind.plain_layer(*args, **kwargs)
@@ -233,7 +233,7 @@ SINGLE_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
     ],
     ids=str,
 )
-def test_forward(kind: Kind, name: str) -> None:
+def test_layers_raise_as_torchs_do(kind: Kind, name: str) -> None:
     args = (FORWARD | PAIR_FORWARD | SINGLE_FORWARD)[name](kind)
     layer, plain = kind.layer(3, 4), kind.plain_layer(3, 4)
     assert_same_type_of_exception(lambda: layer(*args), lambda: plain(*args))
@@ -387,7 +387,7 @@ SINGLE_CELL_FORWARD: dict[str, Callable[[Kind], tuple[Any, ...]]] = {
     ],
     ids=str,
 )
-def test_cell_forward(kind: Kind, name: str) -> None:
+def test_cells_raise_as_torchs_do(kind: Kind, name: str) -> None:
     args = (CELL_FORWARD | PAIR_CELL_FORWARD | SINGLE_CELL_FORWARD)[name](kind)
     cell, plain = kind.cell(3, 4), kind.plain_cell(3, 4)
     assert_same_type_of_exception(lambda: cell(*args), lambda: plain(*args))
@@ -397,5 +397,5 @@ def test_cell_forward(kind: Kind, name: str) -> None:
     "args", [(-1, 4), (3, -1), ("3", 4), (3, "4"), (3.0, 4), (3, 4.0), (3,), ()], ids=str
 )
 @pytest.mark.parametrize("kind", [*KINDS, LINEAR], ids=str)
-def test_cell_constructor(kind: Kind, args: tuple[Any, ...]) -> None:
+def test_constructors_of_cells_raise_as_torchs_do(kind: Kind, args: tuple[Any, ...]) -> None:
     assert_same_type_of_exception(lambda: kind.cell(*args), lambda: kind.plain_cell(*args))

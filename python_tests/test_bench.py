@@ -153,7 +153,7 @@ class TestWork:
             "bidirectional-h256",
         }
 
-    def test_labels(self):
+    def test_labels_name_form_and_sizes(self):
         work = Work("row", 2, 3, 4, 4, form="packed", layers=2, directions=2)
         assert work.label() == "packed, 2 layers, bidirectional, B 2, T 3, H 4"
 
@@ -161,7 +161,7 @@ class TestWork:
         assert parse("32x68x100x50") == Work("32x68x100x50", 32, 68, 100, 50)
 
     @pytest.mark.parametrize("text", ["", "paperx", "1x2x3", "0x1x1x1", "1x2x3x-4", "1x2x3x4x5"])
-    def test_nonsense_is_refused(self, text):
+    def test_unknown_shapes_are_refused(self, text):
         with pytest.raises(ValueError, match="unknown shape"):
             parse(text)
 
@@ -189,7 +189,7 @@ class TestWork:
         assert packed.data.is_leaf
         assert packed.data.requires_grad
 
-    def test_operations(self):
+    def test_operations_are_those_of_the_matmuls(self):
         work = parse("2x3x4x6")
         assert work.flops(24, "infer") == 2 * (2 * 3) * 24 * (4 + 6)
         assert work.flops(27, "train") == 3 * 2 * (2 * 3) * 27 * (4 + 6)
@@ -244,7 +244,7 @@ class TestCudnnAlgorithm:
             ("LSTM", "8x9x256x256", torch.float16, V100, True, STANDARD),
         ],
     )
-    def test_padded(self, cell, shape, dtype, gpu, forward, expected):
+    def test_the_algorithm_for_padded_input(self, cell, shape, dtype, gpu, forward, expected):
         assert algorithm(cell, parse(shape), dtype, gpu, forward) == expected
 
     @pytest.mark.parametrize("shape", ["32x68x100x50", "64x100x256x256"])
@@ -297,7 +297,7 @@ class TestContestants:
         for layer in (own, torchs):
             assert (layer.num_layers, layer.bidirectional) == (2, True)
 
-    def test_who_takes_part(self):
+    def test_peers_run_only_what_they_support(self):
         limits = contestants.Limits(compiled_steps=3, most_threads=2)
 
         def peers(work: Work, cell: str = "RotLSTM", passes: str = "infer", threads: int = 2):
@@ -376,7 +376,7 @@ class TestCompare:
         assert {file.suffix for file in out.parent.iterdir()} <= {".json", ".png", ".svg"}
 
     @pytest.mark.usefixtures("in_haste")
-    def test_packed_shapes(self, tmp_path, capsys):
+    def test_packed_shapes_are_measured(self, tmp_path, capsys):
         found = compare_tiny(
             tmp_path / "a.json", "--shapes", TINY, "--packed", "--peers", "none",
             "--dtype", "float64", "--targets",
@@ -426,7 +426,7 @@ class TestCompare:
         assert "has other settings" in capsys.readouterr().err
         assert results.load(out, "compare") == found
 
-    def test_random_shapes(self, tmp_path, capsys, monkeypatch):
+    def test_random_shapes_are_measured_and_averaged(self, tmp_path, capsys, monkeypatch):
         drawn = [Work("a", 2, 3, 4, 6), Work("b", 3, 2, 5, 7)]
         monkeypatch.setattr(compare, "random_works", lambda count, seed: drawn[:count][::seed])
         monkeypatch.setattr(compare, "FULL_EFFORT", HASTE)
@@ -599,7 +599,7 @@ class TestTargets:
             ("cell-50", "RotLSTM", "train", 1, None),
         ],
     )
-    def test_target(self, name, cell, passes, threads, expected):
+    def test_targets_by_shape_cell_and_threads(self, name, cell, passes, threads, expected):
         assert speed_targets.target(made_up_row(TABLE[name], cell, passes, threads)) == expected
 
     def test_random_shapes_of_gru_have_one(self):
@@ -622,7 +622,7 @@ class TestTargets:
             ([0.5] * 6 + [0.8], "0.70 reached by 0.20 ?"),
         ],
     )
-    def test_verdict(self, times, expected):
+    def test_a_verdict_says_by_how_much(self, times, expected):
         row = made_up_row(TABLE["paper"], "RotLSTM", "train", 1, rotcell=times, torch=[1.0] * 7)
         assert speed_targets.verdict(row) == expected
 
@@ -725,7 +725,7 @@ class TestPages:
             text = page.read_text()
             assert pages.fill(text, parts, pages.RESULTS) == text, "run python bench/pages.py"
 
-    def test_tables(self, tmp_path):
+    def test_tables_have_the_ratios_of_the_results(self, tmp_path):
         rows = [
             made_up_row(TABLE["paper"], "RotLSTM", "train", count, rotcell=[own], torch=[1.0])
             for count, own in ((1, 0.7), (2, 0.5))
@@ -823,7 +823,7 @@ class TestBusy:
 
 
 class TestRotations:
-    def test_tiny_run(self, tmp_path, capsys):
+    def test_a_tiny_run_writes_and_prints_its_results(self, tmp_path, capsys):
         out = tmp_path / "rotations.json"
         arguments = ["--shapes", "2x3x8x9", "--seconds", "0.01", "--out", str(out), *ANYWAY]
         assert rotations.main(arguments) == 0
@@ -855,7 +855,7 @@ class TestRotations:
 
 
 class TestInt8:
-    def test_tiny_run(self, tmp_path, capsys):
+    def test_a_tiny_run_writes_and_prints_its_results(self, tmp_path, capsys):
         out = tmp_path / "int8.json"
         arguments = ["--shapes", "2x3x8x8", "--seconds", "0.01", "--out", str(out), *ANYWAY]
         assert int8.main(arguments) == 0
@@ -916,7 +916,7 @@ class TestRowCells:
     def _quick_compiler(self, monkeypatch):
         monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
 
-    def test_tiny_run(self, tmp_path, capsys):
+    def test_a_tiny_run_writes_and_prints_its_results(self, tmp_path, capsys):
         out = tmp_path / "row_cells.json"
         arguments = ["--shapes", "2x3x8x9", "--seconds", "0.01", "--out", str(out), *ANYWAY]
         assert row_cells.main(arguments) == 0
@@ -945,7 +945,7 @@ class TestRowCells:
 
 
 class TestResets:
-    def test_tiny_run(self, tmp_path, capsys):
+    def test_a_tiny_run_writes_and_prints_its_results(self, tmp_path, capsys):
         out = tmp_path / "resets.json"
         arguments = ["--tiny", "--seconds", "0.01", "--threads", "1", "--out", str(out), *ANYWAY]
         assert resets.main(arguments) == 0
@@ -979,11 +979,11 @@ def test_memory_of_a_step_is_at_least_what_it_returns(monkeypatch):
 
 
 class TestGrowth:
-    def test_exponent(self):
+    def test_the_exponent_is_that_of_the_growth(self):
         sizes = [1.0, 2.0, 4.0, 8.0]
         assert growth.fitted_exponent(sizes, [3 * s**1.5 for s in sizes]) == pytest.approx(1.5)
 
-    def test_tiny_run(self, tmp_path, capsys):
+    def test_a_tiny_run_writes_and_prints_its_results(self, tmp_path, capsys):
         out = tmp_path / "growth.json"
         arguments = ["--tiny", "--seconds", "0.002", "--threads", "1", "--out", str(out), *ANYWAY]
         assert growth.main(arguments) == 0

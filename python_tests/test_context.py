@@ -169,7 +169,7 @@ def test_half_precision_loses_nothing_by_it(dtype: torch.dtype) -> None:
     assert torch.equal(layer(x, context=context)[0], layer(appended(x, context))[0])
 
 
-def test_autocast() -> None:
+def test_autocast_takes_the_context_along() -> None:
     layer, x, context = make(KINDS[0], batch=16, steps=5, hidden=6)
     layer, x, context = layer.float(), x.float(), context.float()
     with torch.autocast("cpu", torch.bfloat16):
@@ -188,7 +188,7 @@ class Reader(nn.Module):
         return output
 
 
-def test_in_graphs() -> None:
+def test_compiled_and_exported_layers_take_it() -> None:
     model = Reader()
     x, context = torch.randn(5, 16, FEATURES), torch.randn(16, WIDTH)
     expected = model(x, context)

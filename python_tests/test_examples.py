@@ -44,7 +44,7 @@ def test_is_short(name: str) -> None:
     assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) < 120
 
 
-def test_own_files(
+def test_programs_take_files_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text, table = tmp_path / "text.txt", tmp_path / "table.tsv"

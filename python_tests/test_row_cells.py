@@ -252,7 +252,7 @@ def test_stacked_layers_in_both_directions(case: Case, packed: bool) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("eurnn")])
-def test_without_biases(name: str) -> None:
+def test_layers_without_biases_follow_their_equations(name: str) -> None:
     case = CASES[name]
     compare(case, case.make(bias=False), [3, 3], torch.float64, False)
 
@@ -264,7 +264,7 @@ def test_layer_norm_with_a_projection(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["layer_norm_lstm", "goru", "eurnn"])
-def test_a_single_unit(name: str) -> None:
+def test_a_single_unit_follows_its_equations(name: str) -> None:
     case = CASES[name]
     compare(case, case.make(hidden_size=1), [3, 3], torch.float64, False)
 
@@ -485,7 +485,7 @@ def test_half_formats_and_autocast(case: Case, dtype: torch.dtype) -> None:
     assert layer.weight_ih_l0.grad.dtype == torch.float32
 
 
-def test_compile_and_export(case: Case) -> None:
+def test_compiled_and_exported_layers_compute_the_same(case: Case) -> None:
     torch._dynamo.reset()
     layer = case.make(bidirectional=True)
     x = torch.randn(3, 2, 3)
@@ -721,7 +721,7 @@ def shapes(layer: Any) -> dict[str, tuple[int, ...]]:
     return {name: tuple(p.shape) for name, p in layer.named_parameters()}
 
 
-def test_names_and_shapes() -> None:
+def test_parameters_have_documented_names_and_shapes() -> None:
     assert shapes(rotcell.RUM(3, 5)) == {
         "weight_ih_l0": (15, 3), "weight_hh_l0": (10, 5), "bias_ih_l0": (15,), "bias_hh_l0": (10,),
     }  # fmt: skip
@@ -755,7 +755,7 @@ def test_docstring_examples_run(module: str) -> None:
     assert result.failed == 0
 
 
-def test_initial_values() -> None:
+def test_initial_values_are_those_of_the_authors() -> None:
     lstm = rotcell.LSTM(3, 5, layer_norm=True, forget_bias=9.0)
     assert all((p == 1).all() for n, p in lstm.named_parameters() if n.startswith("gain"))
     assert (lstm.bias_c_l0 == 0).all()
@@ -833,6 +833,8 @@ def test_checkpoints_of_other_options() -> None:
         (lambda: rotcell.EURNN(3, 4, recurrent_dropout=0.1), TypeError, "'recurrent_dropout'"),
     ],
 )
-def test_bad_options(make: Callable[[], Any], error: type[Exception], message: str) -> None:
+def test_bad_options_are_refused(
+    make: Callable[[], Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         make()

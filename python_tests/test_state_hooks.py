@@ -217,7 +217,7 @@ def test_a_reset_leaves_nothing_of_a_state_that_is_not_finite(kind: Kind) -> Non
     assert_near(out, layer(x)[0])
 
 
-def test_unbatched_resets(kind: Kind) -> None:
+def test_unbatched_resets_are_a_batch_of_one(kind: Kind) -> None:
     layer = kind.layer(3, 4, bidirectional=True)
     x, resets = torch.randn(5, 3), torch.tensor([False, False, True, False, True])
     out, _ = layer(x, resets=resets)
@@ -489,7 +489,7 @@ def test_what_is_not_used_changes_no_bit(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_half_precision(kind: Kind, dtype: torch.dtype) -> None:
+def test_half_precision_errors_are_within_rounding(kind: Kind, dtype: torch.dtype) -> None:
     case = Case(kind, 3, 4, 4, 6, packed=True)
     exact, batch_sizes = case.arguments()
     rounded = [None if t is None else t.to(dtype) for t in exact]

@@ -116,7 +116,7 @@ def test_vmap_over_weights(kind):
     assert_near(actual, torch.stack([m(x)[0] for m in models]))
 
 
-def test_gradients_per_sample(layer):
+def test_gradients_per_sample_match_single_samples(layer):
     parameters = dict(layer.named_parameters())
     xs = sequences(3, 4, 2)
 
@@ -129,7 +129,7 @@ def test_gradients_per_sample(layer):
         assert_all_near([g[k] for g in per_sample.values()], expected)
 
 
-def test_jacobian(layer):
+def test_jacrev_matches_the_jacobian_by_backward(layer):
     x = sequences(2, 1)
     jacobian = jacrev(lambda x: layer(x)[0])(x)
     assert_near(jacobian, torch.autograd.functional.jacobian(lambda x: layer(x)[0], x))

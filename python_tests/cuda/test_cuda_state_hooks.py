@@ -50,7 +50,7 @@ def test_ops_match_the_reference(machine, case):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_half_precision(machine, kind):
+def test_half_precision_errors_are_within_rounding(machine, kind):
     case = Case(kind, 3, 4, 4, 6)
     exact, _ = case.arguments()
     rounded = [None if t is None else t.to(machine.device, torch.bfloat16) for t in exact]

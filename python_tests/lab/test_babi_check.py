@@ -125,7 +125,7 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize(("task", "text", "message"), IMPOSSIBLE)
-def test_impossible_events(task: int, text: str, message: str) -> None:
+def test_impossible_events_are_found(task: int, text: str, message: str) -> None:
     story = Story(tuple(Statement(line) for line in text.split("|")))
     (finding,) = check_stories(task, [story])
     assert finding.kind == "event"
@@ -153,7 +153,7 @@ OPEN = [
 
 
 @pytest.mark.parametrize(("task", "text", "question"), OPEN)
-def test_questions_without_an_answer(task: int, text: str, question: str) -> None:
+def test_questions_without_an_answer_are_found(task: int, text: str, question: str) -> None:
     statements = tuple(Statement(line) for line in text.split("|"))
     (finding,) = check_stories(task, [Story((*statements, Query(question, "yes", (0,))))])
     assert finding.kind == "undetermined"

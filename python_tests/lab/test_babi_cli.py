@@ -46,7 +46,7 @@ TRAIN = ["train", "babi", "--task", "4", "--state-size", "4", "--gates", "sigmoi
 @pytest.mark.parametrize(
     "name", ["", "data", "train babi", "evaluate", "ask", "sweep lstm", "collect", "report", "demo"]
 )
-def test_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_commands_and_options(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         cli.main([*name.split(), "--help"])
     out = capsys.readouterr().out
@@ -101,7 +101,7 @@ def test_errors_are_one_line(
         ["sweep"],
     ],
 )
-def test_bad_usage(arguments: list[str]) -> None:
+def test_bad_usage_exits_with_status_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         cli.main(arguments)
 
@@ -129,7 +129,7 @@ def test_train_keeps_a_log(tmp_path: Path) -> None:
     assert float(rows[1]["test"]) == history.test[2]
 
 
-def test_official_data(
+def test_missing_official_data_names_the_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -167,7 +167,7 @@ def test_interrupted_training_prints_how_to_continue(
     assert "--resume" in capsys.readouterr().err
 
 
-def test_ask(
+def test_typed_questions_are_answered(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     story = "The office is north of the kitchen.\nThe garden is south of the kitchen.\n"
@@ -194,7 +194,9 @@ def test_answers_are_those_of_the_model_in_training(checkpoint: Path) -> None:
     assert 0 < sum(chance for _, chance in best) <= 1
 
 
-def test_evaluate(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_prints_the_accuracy_of_the_record(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_dataset(tmp_path / "data", tasks=(4,), questions=40)  # what the model learned from
     history = Checkpoint.load(checkpoint).history
     answers = tmp_path / "new" / "answers.csv"
@@ -295,7 +297,7 @@ def test_report_prints_the_table_and_the_files(
 
 
 @pytest.mark.parametrize("plot", [True, False])
-def test_demo(
+def test_the_demo_trains_and_prints_its_tables(
     plot: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -21,18 +21,18 @@ from rotcell.lab.tasks.babi.data.reader import open_data
 from rotcell.lab.tasks.babi.data.stories import parse_stories
 
 
-def test_distance() -> None:
+def test_distance_is_the_total_variation() -> None:
     assert distance(Counter("aab"), Counter("aabaab")) == pytest.approx(0)
     assert distance(Counter("aabb"), Counter("abbb")) == pytest.approx(0.25)
     assert distance(Counter("a"), Counter("b")) == pytest.approx(1)
 
 
-def test_quantile() -> None:
+def test_a_quantile_is_the_smallest_value_that_covers_the_share() -> None:
     values = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     assert [quantile(values, share) for share in (0, 0.1, 0.5, 0.51, 1)] == [1, 1, 5, 6, 10]
 
 
-def test_profile_counts() -> None:
+def test_a_profile_counts_words_and_forms() -> None:
     data = (
         b"1 Mary got the milk.\n2 The red square is below the triangle.\n"
         b"3 Is Mary in the park? \tmaybe\t1\n4 John got the milk.\n"

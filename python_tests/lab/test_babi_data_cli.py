@@ -28,7 +28,7 @@ def test_generate_check_and_compare(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "| 1 single-supporting-fact |" in capsys.readouterr().out
 
 
-def test_generate_repeats(tmp_path: Path) -> None:
+def test_generating_again_gives_the_same_files(tmp_path: Path) -> None:
     for name in ("one", "two"):
         run("--generate", str(tmp_path / name), "--tasks", "5", "--questions", "20", "--seed", "9")
     name = file_name(5, "test")
@@ -66,7 +66,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ["--check", "x", "--size", "5k"],
     ],
 )
-def test_bad_usage(arguments: list[str]) -> None:
+def test_bad_usage_exits_with_status_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run(*arguments)
     assert caught.value.code == 2

@@ -106,7 +106,9 @@ def nothing_left(folder: Path) -> bool:
     return not any(folder.iterdir())
 
 
-def test_good_archive(server: Server, good: bytes, unpacked: Path, tmp_path: Path) -> None:
+def test_a_good_archive_is_unpacked_once(
+    server: Server, good: bytes, unpacked: Path, tmp_path: Path
+) -> None:
     seen: list[tuple[int, int | None]] = []
     mirror = Mirror(server.url("/good", good), hashlib.sha256(good).hexdigest())
     target = tmp_path / "deep" / "babi"
@@ -132,7 +134,7 @@ def test_answer_of_unknown_length(server: Server, good: bytes, tmp_path: Path) -
     assert len(questions_of(read_stories(tmp_path / "babi", 1, "train"))) == 3
 
 
-def test_cache_folder(
+def test_the_cache_folder_follows_xdg(
     server: Server, good: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -193,7 +195,9 @@ EVIL = {
 
 
 @pytest.mark.parametrize(("data", "message"), EVIL.values(), ids=EVIL.keys())
-def test_evil_archive(data: bytes, message: str, server: Server, tmp_path: Path) -> None:
+def test_an_archive_cannot_write_elsewhere(
+    data: bytes, message: str, server: Server, tmp_path: Path
+) -> None:
     home = tmp_path / "home"
     home.mkdir()
     with pytest.raises(DataError, match=message):
@@ -217,7 +221,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
 
 
 @pytest.mark.parametrize(("make", "message"), BROKEN.values(), ids=BROKEN.keys())
-def test_broken_download(
+def test_a_broken_download_is_named_and_leaves_nothing(
     make: Break, message: str, server: Server, good: bytes, tmp_path: Path
 ) -> None:
     mirror, digest = make(server, good)
@@ -310,7 +314,7 @@ def test_other_task_files_are_not_taken_for_the_official_ones(
     assert server.requests == []
 
 
-def test_progress_lines() -> None:
+def test_a_log_has_a_line_per_tenth() -> None:
     out = io.StringIO()
     show = shown_progress(ProgressBar(out))
     for done in range(0, 2 << 20, 1 << 18):

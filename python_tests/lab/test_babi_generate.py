@@ -22,7 +22,7 @@ QUESTIONS_PER_STORY = {**dict.fromkeys(range(1, 15), 5), 4: 1, 15: 4, 16: 1, 17:
 
 @pytest.mark.parametrize("task", ALL_TASKS)
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_no_contradiction(task: int, seed: int) -> None:
+def test_generated_stories_have_no_contradiction(task: int, seed: int) -> None:
     assert check_stories(task, generate(task, 300, seed)) == []
 
 
@@ -36,7 +36,7 @@ def test_any_number_and_seed(task: int, questions: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("task", QUESTIONS_PER_STORY)
-def test_questions_per_story(task: int) -> None:
+def test_stories_have_as_many_questions_as_the_real_ones(task: int) -> None:
     *whole, last = (len(story.queries) for story in generate(task, 101))
     assert set(whole) == {QUESTIONS_PER_STORY[task]}
     assert last <= QUESTIONS_PER_STORY[task]
@@ -82,7 +82,7 @@ def test_files_are_official_in_name_and_form(tmp_path: Path) -> None:
     assert read_stories(tmp_path, 4, "test") == generate(4, 10, 0, "test")
 
 
-def test_bad_requests() -> None:
+def test_bad_requests_are_refused() -> None:
     with pytest.raises(ValueError, match="no bAbI task 0"):
         generate(0)
     with pytest.raises(ValueError, match="at least 1"):

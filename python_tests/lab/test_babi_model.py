@@ -66,7 +66,7 @@ def test_starts_as_keras_does(cell: str) -> None:
 
 
 @pytest.mark.parametrize("cell", list(CELLS))
-def test_computes_figure_2(cell: str, tensors: TaskTensors) -> None:
+def test_the_model_computes_figure_2_of_the_paper(cell: str, tensors: TaskTensors) -> None:
     model = QuestionAnswerer(len(tensors.dictionary), small(cell=cell)).eval()
     batch = tensors.train.part(0, 3)
     asked, _ = model.question_rnn(model.question_embedding(batch.question).transpose(0, 1))

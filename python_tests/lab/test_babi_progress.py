@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
     ("seconds", "text"),
     [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1:00 min"), (185, "3:05 min"), (7800, "2:10 h")],
 )
-def test_duration(seconds: float, text: str) -> None:
+def test_durations_are_rounded_to_readable_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
@@ -49,7 +49,7 @@ def test_log_has_only_lines_that_stay() -> None:
     assert log.getvalue() == "a line that stays\n"
 
 
-def test_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_left_follows_the_rate_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     bar = ProgressBar(io.StringIO())

@@ -132,7 +132,7 @@ def test_damaged_archive_is_named(damage: str, tmp_path: Path) -> None:
         read_stories(path, 1, "train")
 
 
-def test_official_data(real_babi: Path) -> None:
+def test_the_official_files_have_the_published_sizes(real_babi: Path) -> None:
     counts = {2: (94.1, 343, 552), 19: (40.0, 40, 40), 20: (29.8, 69, 68)}
     for task, (mean, longest_train, longest_test) in counts.items():
         train = [len(q.story_tokens) for q in questions_of(read_stories(real_babi, task, "train"))]

@@ -59,7 +59,7 @@ def partial(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_partial_sweep(partial: Path) -> None:
+def test_a_partial_sweep_is_reported_with_what_is_missing(partial: Path) -> None:
     written = write_report(partial, partial / "report")
     text = written.markdown
     assert "8 of 18 runs are done" in text
@@ -118,7 +118,7 @@ def test_figures_are_pictures_and_repeat(partial: Path) -> None:
     assert b"<svg" in (partial / "one" / "lstm-convergence.svg").read_bytes()
 
 
-def test_latex(partial: Path) -> None:
+def test_latex_has_the_best_bold_and_marks(partial: Path) -> None:
     (summary,) = summarize(partial)
     text = tables.latex(summary)
     assert r"\textbf{91.0 $\pm$1.0}$^\dagger$" in text
@@ -177,7 +177,9 @@ def test_differences_in_the_environment_of_runs_are_reported(tmp_path: Path) -> 
     assert "The runs differ in torch: 1 (1 runs), 0 (3 runs)." in text
 
 
-def test_collected_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_collected_runs_give_the_same_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan = make_plan(EXPERIMENTS["lstm"], tasks=(1, 18), seeds=3)
     folder = filled(tmp_path / "out", plan)
     save_made_up(folder, plan.runs[1], 0.0, error="boom")
@@ -228,7 +230,7 @@ def test_collected_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         summarize(tmp_path / "other.jsonl")
 
 
-def test_compressed_runs(tmp_path: Path) -> None:
+def test_compressed_runs_are_read_like_plain_ones(tmp_path: Path) -> None:
     plan = make_plan(EXPERIMENTS["lstm"], tasks=(1,), seeds=2)
     filled(tmp_path / "out", plan)
     plain, compressed = tmp_path / "lstm.jsonl", tmp_path / "runs" / "lstm.jsonl.gz"
@@ -275,11 +277,13 @@ def test_compressed_runs(tmp_path: Path) -> None:
         (-5.0, -1.0, 22.1, claims.NOT),
     ],
 )
-def test_verdicts(low: float, high: float, amount: float | None, verdict: str) -> None:
+def test_an_interval_decides_the_verdict(
+    low: float, high: float, amount: float | None, verdict: str
+) -> None:
     assert claims.judge(low, high, amount) == verdict
 
 
-def test_verdicts_on_equality() -> None:
+def test_equality_needs_an_interval_within_the_margin() -> None:
     assert claims.judge_within(-1.0, 2.0, -2.5, 2.5) == claims.REPRODUCED
     assert (
         claims.judge_within(-1.0, 3.0, -2.5, 2.5) == claims.UNDECIDED
@@ -297,7 +301,7 @@ def verdicts(summaries: dict[str, Summary]) -> dict[str, tuple[str, str, str]]:
     return {row[0].text: (row[1].text, row[2].text, row[3].text) for row in rows}
 
 
-def test_claims(tmp_path: Path) -> None:
+def test_every_claim_is_judged_by_its_runs(tmp_path: Path) -> None:
     plan = make_plan(EXPERIMENTS["lstm"], seeds=3)
     folder = Folder(tmp_path)
     folder.adopt(plan)
@@ -465,7 +469,7 @@ def test_the_means_of_all_cells_come_first(tmp_path: Path) -> None:
     assert tables.means_table([]) is None
 
 
-def test_measures(tmp_path: Path) -> None:
+def test_epochs_and_sizes_to_95_percent_of_the_top(tmp_path: Path) -> None:
     sizes = Experiment("state-size", "", ("lstm", "rotlstm"), sizes=(6, 10, 20, 50))
     plan = make_plan(sizes, tasks=(1,), seeds=2)
     folder = Folder(tmp_path)
@@ -525,7 +529,7 @@ def test_an_experiment_takes_its_runs_from_a_study(tmp_path: Path) -> None:
         summarise(tmp_path)
 
 
-def test_nothing_to_report(tmp_path: Path) -> None:
+def test_a_sweep_without_results_is_reported_as_such(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="holds no sweep"):
         write_report(tmp_path, tmp_path / "report")
     Folder(tmp_path).adopt(make_plan(EXPERIMENTS["lstm"], seeds=1))

@@ -33,7 +33,7 @@ from rotcell.lab.report.statistics import (
     # Two-sided 95 % points of Student's distribution, from printed tables.
     [(1, 12.706), (2, 4.303), (5, 2.571), (10, 2.228), (30, 2.042), (1e7, 1.960)],
 )
-def test_students_distribution(freedom: float, quantile: float) -> None:
+def test_students_distribution_matches_printed_tables(freedom: float, quantile: float) -> None:
     assert t_quantile(0.975, freedom) == pytest.approx(quantile, abs=5e-4)
     assert t_cdf(quantile, freedom) == pytest.approx(0.975, abs=1e-4)
     assert t_cdf(-quantile, freedom) == pytest.approx(0.025, abs=1e-4)
@@ -47,7 +47,7 @@ def test_incomplete_beta_of_whole_numbers_is_a_binomial_tail() -> None:
         assert incomplete_beta(a, b, x) == pytest.approx(tail, rel=1e-12)
 
 
-def test_welch() -> None:
+def test_welchs_test_matches_students_and_respects_rounding() -> None:
     # Equal numbers and deviations are Student's test with 2n - 2 degrees of freedom.
     one, other = Moments(5.0, 2.0, 6), Moments(3.0, 2.0, 6)
     found = welch(one, other)
@@ -115,7 +115,7 @@ def test_pairs_and_single_means_are_students() -> None:
     assert mean_interval(moments) == (found.low, found.high)
 
 
-def test_sign_test() -> None:
+def test_the_sign_test_matches_printed_tables() -> None:
     # Printed tables of the sign test: of 20 signs, 5 and 15 are significant at 5 %, 6 and 14 not.
     assert sign_test(15, 5) == sign_test(5, 15) == pytest.approx(0.0414, abs=5e-5)
     assert sign_test(14, 6) == pytest.approx(0.1153, abs=5e-5)
@@ -123,7 +123,7 @@ def test_sign_test() -> None:
     assert sign_test(10, 10) == 1.0
 
 
-def test_rank_test() -> None:
+def test_the_rank_test_counts_arrangements() -> None:
     # Of the 252 ways to deal out ten ranks two are as extreme; inf is just the last rank.
     assert rank_test([1, 2, 3, 4, 5], [6, 7, 8, 9, math.inf]) == pytest.approx(2 / 252)
     # U = 2 of 5 and 5: in the table, 4 of 126 are as far on each side.
@@ -137,13 +137,13 @@ def test_interval_of_the_median(number: int, rank: int) -> None:
     assert median_interval(values) == (rank, number + 1 - rank)
 
 
-def test_holm() -> None:
+def test_holms_correction_counts_known_values_only() -> None:
     assert holm([0.01, 0.04, 0.03, None]) == pytest.approx([0.03, 0.06, 0.06, None])
     assert holm([0.5, 0.9]) == [1.0, 1.0]
     assert holm([]) == []
 
 
-def test_few_values() -> None:
+def test_too_few_values_give_no_statistics() -> None:
     assert compare([1.0], [2.0, 3.0]) is None
     assert Moments.of([1.0]) is None
     assert [signed(x) for x in (-0.04, 0.0, 2.06, -3.0)] == ["0.0", "0.0", "+2.1", "-3.0"]

@@ -156,11 +156,11 @@ def test_official_files_are_written_back_to_the_byte(real_babi: Path) -> None:
     ("text", "tasks"),
     [("1", (1,)), ("18, 1", (1, 18)), ("2-4,3", (2, 3, 4)), ("all", ALL_TASKS)],
 )
-def test_task_lists(text: str, tasks: tuple[int, ...]) -> None:
+def test_task_lists_are_parsed(text: str, tasks: tuple[int, ...]) -> None:
     assert parse_task_list(text) == tasks
 
 
 @pytest.mark.parametrize("text", ["", "0", "21", "1,,2", "4-2", "one", "1-", "-3"])
-def test_bad_task_lists(text: str) -> None:
+def test_bad_task_lists_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="task"):
         parse_task_list(text)

@@ -65,7 +65,7 @@ def contents(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_experiments() -> None:
+def test_experiments_have_distinct_runs() -> None:
     count = {name: len(make_plan(each).runs) for name, each in EXPERIMENTS.items()}
     assert count == {
         "lstm": 400,
@@ -166,7 +166,7 @@ def test_a_failed_run_is_recorded_and_tried_again(
     assert (tally.before, tally.done, tally.failed) == (2, 2, 0)
 
 
-def test_lost_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_lost_workers_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run whose worker dies is run again; one that kills every worker is given up."""
     unlucky, deadly = small(cell="lstm-torch", epochs=60), small(cell="gru-torch", epochs=60)
     fine = small(cell="rotlstm", epochs=2)
@@ -256,7 +256,7 @@ def test_two_sweeps_at_once_share_the_runs(tmp_path: Path) -> None:
     assert done[1]
 
 
-def test_models_are_kept(tmp_path: Path) -> None:
+def test_models_are_kept_on_request(tmp_path: Path) -> None:
     run = small(4)
     (*_, ended) = local_engine(1, models=tmp_path / "models")([run], SMALL)
     assert isinstance(ended, Ended)

@@ -54,7 +54,7 @@ def test_validation_is_the_last_twentieth_of_the_file() -> None:
     assert (tensors.train.rows, tensors.validation.rows, tensors.test.rows) == (38, 2, 40)
 
 
-def test_too_few_questions() -> None:
+def test_too_few_questions_are_refused() -> None:
     data = questions()
     with pytest.raises(DataError, match="too few"):
         vectorize(replace(data, train=data.train[:1]))
@@ -62,7 +62,7 @@ def test_too_few_questions() -> None:
         vectorize(replace(data, test=()))
 
 
-def test_pad() -> None:
+def test_padding_goes_to_the_chosen_side() -> None:
     assert pad([[1, 2], [3]], 3).tolist() == [[0, 1, 2], [0, 0, 3]]
     assert pad([[1, 2], [3]], 3, "behind").tolist() == [[1, 2, 0], [3, 0, 0]]
 

@@ -90,7 +90,7 @@ def test_paper_is_the_default() -> None:
         {"gates": "hard_sigmoid", "cell": "lstm-torch"},
     ],
 )
-def test_nonsense_is_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):
         RunSettings(**{"task": 1, "cell": "lstm", **wrong})
     with pytest.raises(SettingsError, match="not the settings"):
@@ -303,7 +303,7 @@ def test_killed_and_resumed_ends_with_the_same_bits(files: str, tmp_path: Path) 
     assert same_checkpoints(tmp_path / "whole.pt", killed)
 
 
-def test_bfloat16_trains(files: str, tmp_path: Path) -> None:
+def test_autocast_to_bfloat16_trains(files: str, tmp_path: Path) -> None:
     exact = train(
         Source.at(files).load(1), RunSettings(1, "rotlstm", 8, epochs=2, gates="sigmoid")
     ).history

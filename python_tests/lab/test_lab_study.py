@@ -151,7 +151,7 @@ def test_the_core_study_leaves_out_what_has_no_data() -> None:
     assert next(queue).settings["dataset"] == "mod5"
 
 
-def test_dry_run(
+def test_a_dry_run_counts_runs_and_names_missing_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(STUDIES, "core", STUDY)

@@ -135,7 +135,7 @@ class Scripted(Problem):
         return {"weight": float(self.model.weight.detach())}
 
 
-def test_patience_and_halving() -> None:
+def test_the_rate_halves_and_training_stops_without_progress() -> None:
     budget = Budget(100, "halve", halve_after=2, patience=5)
     outcome, curve, _ = run_problem(
         Scripted(budget, [5, 4, 4.5, 4.5, 4.5, 3, *[9] * 9]), small_run()

@@ -282,7 +282,7 @@ def test_the_reverse_direction_comes_from_the_right(page, trace):
     assert_shows(page, trace[1], 0, 2)
 
 
-def test_another_sequence(page, trace):
+def test_choosing_another_sequence_shows_its_numbers(page, trace):
     page.choose("#sequence", "1")
     page.choose("#slider", "3")
     assert_shows(page, trace[0], 1, 3)
@@ -350,7 +350,7 @@ def test_fits_the_window(page, width):
 
 
 @pytest.mark.parametrize("layer", [RotGRU(3, 5), nn.LSTM(3, 5), RotLSTM(3, 6, proj_size=2)])
-def test_other_cells(browser, layer, tmp_path):
+def test_every_kind_of_layer_has_a_page(browser, layer, tmp_path):
     trace = rotcell.trace(layer, torch.randn(6, 1, 3))
     browser.console()
     browser.open(trace.save(tmp_path / "t.html"))

@@ -206,7 +206,7 @@ def test_same_bits_and_layout_as_the_layer(make, batch_first):
             assert direction[name].shape[:2] == (4, 6), name
 
 
-def test_unbatched_input():
+def test_unbatched_input_is_traced_without_a_batch_dimension():
     layer, x = RotLSTM(3, 4), torch.randn(5, 3)
     trace = rotcell.trace(layer, x)
     assert trace[0].angles.shape == (5, 2)
@@ -312,7 +312,7 @@ def test_turn_is_the_signed_distance_to_the_nearest_whole_turn():
     torch.testing.assert_close(turn(angles), torch.tensor([0.0, 0.1, math.pi, 0.1]))
 
 
-def test_names_of_directions():
+def test_directions_are_found_by_name_and_others_refused():
     trace = rotcell.trace(RotLSTM(3, 4, 2, bidirectional=True), torch.randn(2, 1, 3))
     assert [d.name for d in trace] == ["l0", "l0_reverse", "l1", "l1_reverse"]
     assert trace["l1_reverse"] is trace[3]
