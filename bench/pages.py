@@ -28,6 +28,7 @@ ROOT = RESULTS.parents[1]
 README, BENCHMARKS = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
 QUANTIZATION = ROOT / "docs" / "guides" / "quantization.md"
 WHICH_CELL = ROOT / "docs" / "cells.md"
+NO_BREAK = "\N{NO-BREAK SPACE}"
 Found = Mapping[str, Any]
 
 
@@ -38,25 +39,34 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def layers(found: Found) -> str:
-    """Time over torch's: one line per shape, one column per layer and pass."""
+    """Time over torch's: a line per shape, a column per layer and pass."""
     threads = found["settings"]["threads"]
     cells = [cell for cell in CELLS if any(row["cell"] == cell for row in found["rows"])]
     ratios = {_key(row): ratio(row) for row in found["rows"]}
 
     def entry(work: Work, cell: str, passes: str) -> str:
         values = [ratios.get((work.name, cell, passes, count)) for count in threads]
-        return " / ".join("-" if value is None else f"{value.median:.2f}" for value in values)
+        shown = ("-" if value is None else f"{value.median:.2f}" for value in values)
+        return f"{NO_BREAK}/{NO_BREAK}".join(shown)
 
-    columns = [(cell, passes) for cell in cells for passes in PASSES]
     works = {row["work"]["name"]: Work(**row["work"]) for row in found["rows"]}
-    lines = [
-        [work.label(), *(entry(work, *column) for column in columns)] for work in works.values()
-    ]
-    widths = [(value.high - value.low) / value.median for value in ratios.values() if value]
     counts = " / ".join(map(str, threads))
     unit = "thread" if threads == [1] else "threads"
+
+    def part(cells: Sequence[str]) -> str:
+        columns = [(cell, passes) for cell in cells for passes in PASSES]
+        head = [f"{counts} {unit}", *(" ".join(column) for column in columns)]
+        lines = [[w.label(), *(entry(w, *column) for column in columns)] for w in works.values()]
+        return table(head, lines)
+
+    # Entries of several numbers are wide: then a table per layer of torch.
+    of_torch: dict[str, list[str]] = {}
+    for cell in cells:
+        of_torch.setdefault(CELLS[cell].torch if len(threads) > 1 else "", []).append(cell)
+    tables = "\n\n".join(part(some) for some in of_torch.values())
+    widths = [(value.high - value.low) / value.median for value in ratios.values() if value]
     return (
-        f"{table([f'{counts} {unit}', *(' '.join(column) for column in columns)], lines)}\n\n"
+        f"{tables}\n\n"
         f"{machine.summary(found['machine'])}, {found['settings']['dtype']}. 95 % confidence "
         f"intervals are {100 * statistics.median(widths):.0f} % of the ratio wide at the median, "
         f"{100 * max(widths):.0f} % at most."

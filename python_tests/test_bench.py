@@ -736,7 +736,9 @@ class TestPages:
         rows[1]["timings"]["jax"] = {"median_s": 2.0}
         lines = pages.layers(found).splitlines()
         assert lines[0] == "| 1 / 2 threads | RotLSTM train | RotLSTM infer |"
-        assert lines[2] == "| B 32, T 68, in 100, H 50 | 0.70 / 0.50 | - / - |"
+        assert lines[2] == "| B 32, T 68, in 100, H 50 | 0.70 / 0.50 | - / - |".replace(
+            " / ", "\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}"
+        )
         assert lines[4].startswith("Z80, none, torch 0, float32.")
         described["held_back_by"] = {"ROTCELL_ISA": "avx2"}
         last = pages.layers(found).splitlines()[4]
