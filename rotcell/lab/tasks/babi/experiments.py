@@ -43,7 +43,11 @@ class Experiment:
 EXPERIMENTS: Final = {
     experiment.name: experiment
     for experiment in (
-        Experiment("lstm", "LSTM and RotLSTM, the paper's protocol", ("lstm", "rotlstm")),
+        Experiment(
+            "lstm",
+            "LSTM and RotLSTM, the paper's protocol, hard gates assumed",
+            ("lstm", "rotlstm"),
+        ),
         Experiment(
             "lstm-sigmoid",
             "LSTM and RotLSTM with sigmoid gates",
@@ -52,7 +56,9 @@ EXPERIMENTS: Final = {
             seeds=5,
             baseline="lstm",
         ),
-        Experiment("gru", "GRU and RotGRU, the paper's protocol", ("gru", "rotgru")),
+        Experiment(
+            "gru", "GRU and RotGRU, the paper's protocol, hard gates assumed", ("gru", "rotgru")
+        ),
         Experiment(
             "state-size",
             "accuracy over state size, on the tasks that the paper speaks of",

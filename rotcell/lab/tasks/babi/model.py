@@ -130,7 +130,7 @@ def _run(
     return after if isinstance(after, tuple) else (after,)
 
 
-# Starting weights as Keras 2 draws them, which is how the paper's models began.
+# Starting weights as Keras 2 draws them; assumed of the paper's models, which it does not describe.
 
 
 def init_embedding(layer: nn.Embedding) -> None:

@@ -25,7 +25,10 @@ FIXED_PROTOCOL: Final = {
 
 @dataclass(frozen=True)
 class RunSettings:
-    """A run; the defaults are the paper's. Equal settings and data give equal bits."""
+    """A run; the defaults are the paper's as far as known (docs/results/babi-protocol.md).
+
+    Equal settings and data give equal bits.
+    """
 
     task: int
     cell: str
