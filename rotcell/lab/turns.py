@@ -67,7 +67,7 @@ def draw_turns(turns: Turns, title: str) -> bytes:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise NotInstalledError("figures need matplotlib: pip install 'rotcell[lab]'") from error
+        raise NotInstalledError("figures need matplotlib: pip install matplotlib") from error
     order, pairs = turns.mean.shape
     with matplotlib.rc_context({"font.size": 8.5}):
         figure = Figure(figsize=(2.0 * pairs + 0.6, 2.9), layout="constrained")

@@ -81,7 +81,7 @@ def _panels(count: int, height: int = 1) -> Iterator[tuple[Any, Any]]:
         import matplotlib
         from matplotlib.figure import Figure as Canvas
     except ImportError as error:
-        raise NotInstalledError("figures need matplotlib: pip install 'rotcell[lab]'") from error
+        raise NotInstalledError("figures need matplotlib: pip install matplotlib") from error
     with matplotlib.rc_context(_STYLE):
         size = (max(2.3 * count, 4.2) + 0.5, 2.1 * height + 0.8)
         figure = Canvas(figsize=size, layout="constrained")

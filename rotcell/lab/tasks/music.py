@@ -47,7 +47,7 @@ def load(path: Path) -> tuple[tuple[Pieces, Pieces, Pieces], DataFile]:
         from scipy.io import loadmat
     except ImportError as error:
         raise NotInstalledError(
-            "music needs SciPy to read .mat files: pip install 'rotcell[music]'"
+            "music needs SciPy to read .mat files: pip install scipy"
         ) from error
     content, named = read_checked(path, _KNOWN)
     try:
