@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from training_helpers import wait_until
 
 from rotcell.lab import cli
 from rotcell.lab.cells import CELLS, matched_size
+from rotcell.lab.errors import SettingsError
 from rotcell.lab.studies import CORE, STUDIES
 from rotcell.lab.sweep.engine import Ended, Event
 from rotcell.lab.sweep.queue import LabWork, Outcome, Queue, run_study
@@ -106,6 +108,26 @@ def test_published_records_are_not_computed_again(tmp_path: Path) -> None:
     assert run_study(STUDY, tmp_path, Made(), engine, lambda _: None) == (1, 0)
     assert path.read_bytes() == lines[-1]
     assert len(Store(path).records) == len(lines)
+
+
+def test_records_of_other_data_are_not_mixed(tmp_path: Path) -> None:
+    class On(Made):
+        def __init__(self, md5: str) -> None:
+            super().__init__()
+            object.__setattr__(self, "md5", md5)
+
+        def compute(self, run: Run, *rest: Any) -> Outcome:
+            found = super().compute(run, *rest)
+            found.record["data"] = {"name": "made up", "md5": self.md5}
+            return found
+
+    fewer = Study("fewer", "", (replace(BLOCK, seeds=1),))
+    run_study(fewer, tmp_path, On("a"), engine, lambda _: None)
+    before = (tmp_path / "groups" / "runs" / "made-up.jsonl").read_bytes()
+    with pytest.raises(SettingsError, match="use that data or another --out"):
+        run_study(STUDY, tmp_path, On("b"), engine, lambda _: None)
+    assert (tmp_path / "groups" / "runs" / "made-up.jsonl").read_bytes() == before
+    assert run_study(STUDY, tmp_path, On("a"), engine, lambda _: None) == (4, 0)
 
 
 def test_failures_are_reported_and_tried_again_by_the_next_sweep(tmp_path: Path) -> None:
@@ -229,5 +251,5 @@ def test_tables_are_of_final_seeds_with_the_chosen_settings(
     assert "18 runs are finished and 0 are to come" in capsys.readouterr().out
     assert cli.main([*report, "--out", str(tmp_path / "page")]) == 0
     layers = (tmp_path / "page" / "layers.md").read_text()
-    assert "| lstm 4 | lr 0.003 | 3 | 0 | - | solved 1.0000 ± 0.0000, accuracy_128 " in layers
+    assert "| lstm 4 | lr 0.003 | 3 | 0 | - | solved 3/3 [0.44, 1.00], accuracy_128 " in layers
     assert "| gru 4 | lr 0.001 | 3 |" in layers

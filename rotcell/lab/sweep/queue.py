@@ -101,11 +101,27 @@ class Queue(Iterator[Run]):
         return self._known[at]
 
     def keep(self, outcome: Outcome) -> None:
-        """Store what a run has given; a failed run is tried again by the next sweep."""
+        """Store what a run has given; a failed run is tried again by the next sweep.
+
+        SettingsError if the records so far are of other data: they would be compared with it.
+        """
         if outcome.record is not None:
+            self._check_data(outcome.run, outcome.record)
             self._stores[outcome.run.task, outcome.run.file].append(outcome.record)
             if self._claims is not None:
                 self._claims.release(outcome.run.name)
+
+    def _check_data(self, run: Run, record: Record) -> None:
+        same = ("dataset", *tasks.find(run.task).pooled)  # settings of runs with the same data
+        of = [record["settings"].get(name) for name in same]
+        for known in self._known[run.task, run.file].values():
+            if [known["settings"].get(name) for name in same] == of:
+                if known.get("data") != record.get("data"):
+                    raise SettingsError(
+                        f"{run.task} was run on {record.get('data')}, but its records in "
+                        f"{self._out} are of {known.get('data')}: use that data or another --out"
+                    )
+                return
 
     def pending(self, block: Block) -> list[Run]:
         """The runs of a block that have no record."""
