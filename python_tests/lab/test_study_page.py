@@ -133,6 +133,7 @@ def test_an_unfinished_comparison_has_no_verdict(tmp_path: Path) -> None:
     write(tmp_path, groups(), tracked, left_out=1)
     page = study_page(groups(), tmp_path)
     assert row(page, "groups: mod5, 8 units")[7] == "under way"
+    assert "| groups | - | 2.13.0 | - | - | 19 |" in page
     assert "19 runs are finished and 1 are to come" in page
 
 
@@ -290,6 +291,7 @@ def test_anchors_are_computed_from_the_records(tmp_path: Path, nll, verdict) -> 
     record = {
         "settings": json.loads(full_key("music", tuning)),
         "outcome": {"test": {"nll": 99.0}},
+        "environment": {},
     }
     with (tmp_path / "music" / "runs" / "core.jsonl").open("a") as file:
         file.write(json.dumps(record) + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -68,6 +69,15 @@ one item.
 {starts}
 
 [Every layer, size and start](layers.md), with the settings that were chosen.
+
+## Repeating a run
+
+The same settings, commit, torch and instruction set give the same bits: the outcome of a record,
+and its curve, by a checksum. Another instruction set rounds differently: the curve
+becomes another one, and the outcome may. `ROTCELL_ISA` and torch's
+`ATEN_CPU_CAPABILITY` choose an instruction set that the processor has. Every record names its own:
+
+{made_with}
 """
 
 
@@ -106,5 +116,22 @@ def study_page(study: Study, folder: Path, figures: str = "") -> str:
         anchors=anchors(folder),
         small=f"{small}\n" if small else "",
         comparisons=table(found),
+        made_with=made_with(queue),
         starts=table(comparisons_of_starts(queue), STARTS_HEAD),
     )
+
+
+def made_with(queue: Queue) -> str:
+    """Markdown: how many runs were made with each commit, torch and instruction set."""
+    files = {(block.task, block.file): block for block in queue.blocks}
+    names = ("commit", "torch", "instruction_set", "torch_instruction_set")
+    counts = Counter(
+        (block.task, *(str(record["environment"].get(name) or "-") for name in names))
+        for block in files.values()
+        for record in queue.known(block).values()
+    )
+    head = ("task", "commit", "torch", "ROTCELL_ISA", "ATEN_CPU_CAPABILITY", "runs")
+    rows: list[tuple[str, ...]] = [head, ("---",) * len(head)]
+    for (task, commit, torch, own, torchs), number in sorted(counts.items()):
+        rows.append((task, commit[:8], torch, own, torchs.lower(), str(number)))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
