@@ -60,6 +60,14 @@ def test_scripts_that_workflows_call_are_there():
             assert script.endswith(".yml") or os.access(path, os.X_OK), script
 
 
+def test_actions_are_pinned_to_commits():
+    """A tag such as v4 can be moved to other code, which would run with the rights of a release."""
+    for workflow in (REPOSITORY / ".github" / "workflows").glob("*.yml"):
+        for used in re.findall(r"uses: (.*)", workflow.read_text(encoding="utf-8")):
+            is_pinned = re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", used)
+            assert used.startswith("./") or is_pinned, f"{workflow.name}: {used}"
+
+
 def build_sdist(tree, output):
     environment = os.environ | {
         "PYTHONPATH": str(tree / "build_tools"),
