@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 # A thread that waits sleeps. OpenMP would let it spin, for which torch's small matmuls pay
 # milliseconds where the other processor is busy. libgomp reads this once, when torch loads it.
@@ -13,6 +14,20 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import pytest
 import torch
 from helpers import KINDS, Kind, kinds_and_options
+
+#: What runs with ROTCELL_NATIVE=0, where rotcell is installed without kernels.
+NEED_NO_KERNELS = {
+    f"test_{name}.py"
+    for name in (
+        *("cells", "checkpoints", "drop_in", "layers", "packed", "reference", "rotation_bias"),
+        "special_values",
+    )
+}
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    needs_kernels = collection_path.name not in NEED_NO_KERNELS
+    return True if needs_kernels and os.environ.get("ROTCELL_NATIVE") == "0" else None
 
 
 def pytest_collection_finish() -> None:

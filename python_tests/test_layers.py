@@ -9,6 +9,7 @@ import inspect
 import io
 import itertools
 import math
+import os
 import pickle
 import threading
 import warnings
@@ -32,6 +33,7 @@ from helpers import (
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
+import rotcell
 from rotcell.layers import DirectionCall
 from rotcell.layers.base import no_weights_drawn
 
@@ -52,6 +54,11 @@ def check_against_steps(kind: Kind, layer: Any, x: Tensor, states: tuple[Tensor,
     assert_all_near(results, [out64, *last64], ["output", "h_n", "c_n"][: len(results)])
     names = ["input", "h_0", "c_0"][: 1 + kind.num_states] + list(parameters)
     assert_all_near(actual, expected, names)
+
+
+def test_this_run_is_of_the_kernels() -> None:
+    """These tests would pass on the reference, too."""
+    assert rotcell.build_info()["native"] == (os.environ.get("ROTCELL_NATIVE") != "0")
 
 
 # Other sizes, and what is no number, are up to the kernels: test_kernels.py has them.
