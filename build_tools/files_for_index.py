@@ -42,9 +42,9 @@ def _build(arch, folder):
         "ROTCELL_CUDA": "0",
         "ROTCELL_NATIVE": "1",
         "ROTCELL_PLATFORM": f"manylinux_{MANYLINUX}_{arch}",
-        # Of the isolated build: older versions of pip read the first, newer ones the second.
-        "PIP_CONSTRAINT": str(CONSTRAINTS),
-        "PIP_BUILD_CONSTRAINT": str(CONSTRAINTS),
+        # Of the isolated build; pip from 25.3 on reads the second. Paths with spaces must be URLs.
+        "PIP_CONSTRAINT": CONSTRAINTS.as_uri(),
+        "PIP_BUILD_CONSTRAINT": CONSTRAINTS.as_uri(),
     }
     environment.setdefault("SOURCE_DATE_EPOCH", commit_date())
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
