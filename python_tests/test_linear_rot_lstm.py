@@ -175,3 +175,12 @@ def test_checkpoints_name_it() -> None:
         LinearRotLSTM(3, 6, rotation_size=4).load_state_dict(layer.state_dict())
     with pytest.raises(RuntimeError, match="have no rows for its angles: they are those of"):
         layer.load_state_dict(rotcell.LSTM(3, 6).state_dict())
+
+
+def test_docstrings_give_the_cost_of_its_rotation() -> None:
+    linear, rot_lstm = (" ".join(str(c.__doc__).split()) for c in (LinearRotLSTM, rotcell.RotLSTM))
+    assert "2 A (input features) more FLOPs" in linear
+    assert "as all sizes do on GPUs" in linear
+    assert "2 A (input features + P) more FLOPs" in rot_lstm
+    assert "as all sizes but 2 do on GPUs" in rot_lstm
+    assert "2 A (input features + H) more FLOPs" in " ".join(str(rotcell.RotGRU.__doc__).split())

@@ -35,15 +35,15 @@ _ARGUMENTS = {
     "angle_activation": "activation of the angles, with the same choices.",
     "angles_from": 'what makes the angles: ``"both"``, h and x, or ``"input"``, x alone. Then '
     "`weight_hh` and `bias_hh` have no rows for them, and the rotation costs nothing in the "
-    "recurrent matmul.",
+    "recurrent matmul. On a GPU the reference code then runs, with a warning.",
     "rotation_size": "k, how many neighboring units form a group that is rotated. A group is "
     "turned by k (k - 1) / 2 angles in k layers of plane rotations, one after the other: even "
     "layers turn units (0, 1), (2, 3) and so on of the group, odd layers (1, 2), (3, 4) and so on. "
     "Rows of the angles are in the order of group, layer, plane; together they are A = (H // k) k "
     "(k - 1) / 2, about H (k - 1) / 2. A weight has A rows more than without rotation, a token "
-    "takes 2 A (input features + P) more FLOPs in the matmuls and about 6 A in the rotations, and "
+    "takes 2 A {features} more FLOPs in the matmuls and about 6 A in the rotations, and "
     "training keeps A more numbers per token. Sizes other than 2, 3, 4 and 8 run on the reference "
-    "code, as all sizes but 2 do on GPUs.",
+    "code, as {sizes} do on GPUs, with a warning.",
     "rotation_bias": "added to the angles' rows of `bias_ih` at initialization. At 0 the angles "
     'start around pi; with a negative value they start smaller. ``"spread"`` gives every angle its '
     "own start, from 2 pi / 64 to pi, evenly on a log scale.",
@@ -100,10 +100,16 @@ def documented(*, per_layer: bool) -> Callable[[type[_AnyModule]], type[_AnyModu
 
 
 def _arguments(cls: type[CellModule]) -> Iterator[str]:
+    names = list(inspect.signature(cls.__init__).parameters)[1:]
     words = dict(_WORDS[len(cls._cell.states) > 1])
     words["odd"] = " Units left over by groups are not rotated." if cls._cell.rotates else ""
+    outputs = "P" if "proj_size" in names and cls._cell.can_project else "H"
+    words["features"] = f"(input features + {outputs})"
+    words["sizes"] = "all sizes but 2"
+    if not cls._cell.reads_h:
+        words |= {"features": "(input features)", "sizes": "all sizes"}
     yield "Args:"
-    for name in list(inspect.signature(cls.__init__).parameters)[1:]:
+    for name in names:
         if name == "proj_size" and not cls._cell.can_project:
             text = "must be None: only LSTMs have a projection."
         elif name in cls._argument_texts:

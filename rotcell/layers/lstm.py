@@ -336,7 +336,7 @@ class LinearRotLSTM(LinearRotLSTMModule, _LSTMLayer):
     There is no recurrent matmul: one large matmul makes the gates of all steps, and the steps
     themselves are elementwise. Used like `torch.nn.LSTM`, with the same inputs and outputs;
     `forward` describes them. No gate reads h, so h_0 matters only with zoneout, and there is no
-    recurrent dropout.
+    recurrent dropout. There are kernels for CPUs; on a GPU the reference code runs, with a warning.
 
     Example:
         >>> import torch
