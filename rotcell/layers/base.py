@@ -60,18 +60,15 @@ class CellModule(nn.Module):
     #: What to do with weights of the same cell without its rotation, for an error message.
     _without_angles: ClassVar[str] = ""
 
-    # The values of modules that lack an option, and of modules saved before it existed.
-    gate_activation: str = "sigmoid"
-    angle_activation: str = "sigmoid"
-    angles_from: str = "both"
-    rotation_size: int = 2
-    rotation_bias: float | str = 0.0
-    forget_bias: float = 0.0
-    recurrent_dropout: float = 0.0
-    zoneout: float | tuple[float, float] = 0.0
-    layer_norm: bool = False
-    eta: float | None = None
-    capacity: int = 2
+    # Modules that lack an option, or were saved before it existed, have its default: see below.
+    gate_activation: str
+    angle_activation: str
+    angles_from: str
+    rotation_size: int
+    rotation_bias: float | str
+    forget_bias: float
+    recurrent_dropout: float
+    zoneout: float | tuple[float, float]
     proj_size: int = 0
 
     bias: bool
@@ -240,6 +237,10 @@ class CellModule(nn.Module):
             for name, default in defaults.items()
             if getattr(self, name) != default
         ]
+
+
+for _name, _option in OPTIONS.items():
+    setattr(CellModule, _name, _option.default)
 
 
 def types_fit(a: Tensor, b: Tensor) -> bool:

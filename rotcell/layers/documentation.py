@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from .base import CellModule
+from .options import OPTIONS
 from .parameters import Parameter
 
 __all__ = ["documented"]
 
 _WIDTH = 100
 
+#: The arguments that are not `OPTIONS`.
 _ARGUMENTS = {
     "input_size": "features of the input.",
     "hidden_size": "H, units of {units}.{odd}",
@@ -30,37 +32,9 @@ _ARGUMENTS = {
     "proj_size": "if not 0, project outputs to this size (P, smaller than H); P is H otherwise.",
     "device": "device of the parameters.",
     "dtype": "dtype of the parameters.",
-    "gate_activation": 'activation of the gates {gates}: ``"sigmoid"``, or ``"hard_sigmoid"``, '
-    "``clip(0.2 a + 0.5, 0, 1)``, which Keras had before 2.3.",
-    "angle_activation": "activation of the angles, with the same choices.",
-    "angles_from": 'what makes the angles: ``"both"``, h and x, or ``"input"``, x alone. Then '
-    "`weight_hh` and `bias_hh` have no rows for them, and the rotation costs nothing in the "
-    "recurrent matmul. On a GPU the reference code then runs, with a warning.",
-    "rotation_size": "k, how many neighboring units form a group that is rotated. A group is "
-    "turned by k (k - 1) / 2 angles in k layers of plane rotations, one after the other: even "
-    "layers turn units (0, 1), (2, 3) and so on of the group, odd layers (1, 2), (3, 4) and so on. "
-    "Rows of the angles are in the order of group, layer, plane; together they are A = (H // k) k "
-    "(k - 1) / 2, about H (k - 1) / 2. A weight has A rows more than without rotation, a token "
-    "takes 2 A {features} more FLOPs in the matmuls and about 6 A in the rotations, and "
-    "training keeps A more numbers per token. Sizes other than 2, 3, 4 and 8 run on the reference "
-    "code, as {sizes} do on GPUs, with a warning.",
-    "rotation_bias": "added to the angles' rows of `bias_ih` at initialization. At 0 the angles "
-    'start around pi; with a negative value they start smaller. ``"spread"`` gives every angle its '
-    "own start, from 2 pi / 64 to pi, evenly on a log scale.",
-    "forget_bias": "added to the forget gate's rows of `bias_ih` at initialization.",
-    "recurrent_dropout": "probability of dropping elements of h where it enters the matmuls of the "
-    "next step, in training: one mask per sequence, layer and direction.{carried}",
-    "layer_norm": "normalize, as Ba et al. (2016), ``W_ih x``, ``W_hh h`` (each over all its rows) "
-    "and, where the output reads it, c: ``a = LN(W_ih x) * gain_ih + LN(W_hh h) * gain_hh + b_ih + "
-    "b_hh`` and ``h = o * tanh(LN(c) * gain_c + bias_c)``. The c that is carried on is not "
-    "normalized. There are kernels for CPUs; on a GPU the reference code runs, with a warning.",
-    "eta": "if not None, every new state is scaled to this norm (time normalization).",
-    "capacity": "number of layers of plane rotations that make up the rotation of the state.",
-    "zoneout": "probability, at every step, that a unit keeps its old value, in "
-    "training{pair}. In eval mode the expected value is used.{projected}",
 }
 
-#: What the texts above say differently of cells with a cell state c (True) and without (False).
+#: What the texts say differently of cells with a cell state c (True) and without (False).
 _WORDS = {
     True: {
         "units": "the cell state",
@@ -115,7 +89,8 @@ def _arguments(cls: type[CellModule]) -> Iterator[str]:
         elif name in cls._argument_texts:
             text = cls._argument_texts[name]
         else:
-            text = _ARGUMENTS[name].format(**words)
+            text = _ARGUMENTS.get(name) or OPTIONS[name].text
+            text = text.format(**words)
         lines = textwrap.wrap(f"{name}: {text}", _WIDTH - 12, break_on_hyphens=False)
         yield f"    {lines[0]}"
         yield from (f"        {line}" for line in lines[1:])
@@ -148,10 +123,11 @@ def _parameters(cls: type[CellModule], per_layer: bool) -> Iterator[str]:
 
 def _parameter(parameter: Parameter, letters: dict[str, str], suffix: str) -> str:
     shape = ", ".join(letters[letter] for letter in parameter.shape)
+    with_option = f", with {parameter.option} only"
     condition = {
         None: "",
         "bias": ", unless bias=False",
         "proj_size": ", with a projection only",
-        "layer_norm": ", with layer_norm only",
     }
-    return f"- ``{parameter.name}{suffix}``: ``[{shape}]``{condition[parameter.option]}"
+    there = condition.get(parameter.option, with_option)
+    return f"- ``{parameter.name}{suffix}``: ``[{shape}]``{there}"

@@ -17,15 +17,26 @@ from .base import CellModule, type_name
 from .convert import AnyRotLSTM
 from .documentation import documented
 from .layer import Layer
-from .parameters import INPUT_ONLY, LAYER_NORM, RECURRENT, Parameter, input_only
+from .parameters import INPUT_ONLY, RECURRENT, Parameter, input_only
 
 __all__ = ["LSTM", "LSTMModule", "LinearRotLSTM", "LinearRotLSTMModule", "RotLSTM"]
+
+
+#: The additional parameters of an LSTM with layer norm.
+_LAYER_NORM = (
+    Parameter("gain_ih", "gain_ih", ("R",), option="layer_norm", start=1.0),
+    Parameter("gain_hh", "gain_hh", ("R",), option="layer_norm", start=1.0),
+    Parameter("gain_c", "gain_c", ("H",), option="layer_norm", start=1.0),
+    Parameter("bias_c", "bias_c", ("H",), option="layer_norm", start=0.0),
+)
 
 
 class LSTMModule(CellModule):
     """What layers and single-step cells with a cell state share: layer norm is an option."""
 
-    _parameter_table: ClassVar[tuple[Parameter, ...]] = (*RECURRENT, *LAYER_NORM)
+    _parameter_table: ClassVar[tuple[Parameter, ...]] = (*RECURRENT, *_LAYER_NORM)
+
+    layer_norm: bool
 
     def _chosen_cell(self) -> Cell:
         if not self.layer_norm:

@@ -27,6 +27,8 @@ class Option(NamedTuple):
     default: Any
     #: From the name, the value and the module, whose sizes and bias are set, to the checked value.
     check: Callable[[str, Any, CellModule], Any]
+    #: What docstrings say of it; words in braces are those of the class, see `documentation`.
+    text: str
     #: Whether weights trained with one value compute something else with another.
     is_part_of_equations: bool = False
 
@@ -144,15 +146,83 @@ def _zoneout(name: str, value: Any, module: CellModule) -> float | tuple[float, 
 
 
 OPTIONS = {
-    "gate_activation": Option("sigmoid", _activation, is_part_of_equations=True),
-    "angle_activation": Option("sigmoid", _activation, is_part_of_equations=True),
-    "angles_from": Option("both", _angles_from, is_part_of_equations=True),
-    "rotation_size": Option(2, _rotation_size, is_part_of_equations=True),
-    "rotation_bias": Option(0.0, _angle_shift),
-    "forget_bias": Option(0.0, _shift),
-    "recurrent_dropout": Option(0.0, probability),
-    "zoneout": Option(0.0, _zoneout),
-    "layer_norm": Option(False, _flag),
-    "eta": Option(None, _positive_or_none, is_part_of_equations=True),
-    "capacity": Option(2, _count, is_part_of_equations=True),
+    "gate_activation": Option(
+        "sigmoid",
+        _activation,
+        'activation of the gates {gates}: ``"sigmoid"``, or ``"hard_sigmoid"``, '
+        "``clip(0.2 a + 0.5, 0, 1)``, which Keras had before 2.3.",
+        is_part_of_equations=True,
+    ),
+    "angle_activation": Option(
+        "sigmoid",
+        _activation,
+        "activation of the angles, with the same choices.",
+        is_part_of_equations=True,
+    ),
+    "angles_from": Option(
+        "both",
+        _angles_from,
+        'what makes the angles: ``"both"``, h and x, or ``"input"``, x alone. Then '
+        "`weight_hh` and `bias_hh` have no rows for them, and the rotation costs nothing in the "
+        "recurrent matmul. On a GPU the reference code then runs, with a warning.",
+        is_part_of_equations=True,
+    ),
+    "rotation_size": Option(
+        2,
+        _rotation_size,
+        "k, how many neighboring units form a group that is rotated. A group is turned by k (k "
+        "- 1) / 2 angles in k layers of plane rotations, one after the other: even layers turn "
+        "units (0, 1), (2, 3) and so on of the group, odd layers (1, 2), (3, 4) and so on. Rows "
+        "of the angles are in the order of group, layer, plane; together they are A = (H // k) "
+        "k (k - 1) / 2, about H (k - 1) / 2. A weight has A rows more than without rotation, a "
+        "token takes 2 A {features} more FLOPs in the matmuls and about 6 A in the rotations, "
+        "and training keeps A more numbers per token. Sizes other than 2, 3, 4 and 8 run on the "
+        "reference code, as {sizes} do on GPUs, with a warning.",
+        is_part_of_equations=True,
+    ),
+    "rotation_bias": Option(
+        0.0,
+        _angle_shift,
+        "added to the angles' rows of `bias_ih` at initialization. At 0 the angles start around "
+        'pi; with a negative value they start smaller. ``"spread"`` gives every angle its own '
+        "start, from 2 pi / 64 to pi, evenly on a log scale.",
+    ),
+    "forget_bias": Option(
+        0.0,
+        _shift,
+        "added to the forget gate's rows of `bias_ih` at initialization.",
+    ),
+    "recurrent_dropout": Option(
+        0.0,
+        probability,
+        "probability of dropping elements of h where it enters the matmuls of the "
+        "next step, in training: one mask per sequence, layer and direction.{carried}",
+    ),
+    "zoneout": Option(
+        0.0,
+        _zoneout,
+        "probability, at every step, that a unit keeps its old value, in "
+        "training{pair}. In eval mode the expected value is used.{projected}",
+    ),
+    "layer_norm": Option(
+        False,
+        _flag,
+        "normalize, as Ba et al. (2016), ``W_ih x``, ``W_hh h`` (each over all its rows) and, "
+        "where the output reads it, c: ``a = LN(W_ih x) * gain_ih + LN(W_hh h) * gain_hh + b_ih "
+        "+ b_hh`` and ``h = o * tanh(LN(c) * gain_c + bias_c)``. The c that is carried on is "
+        "not normalized. There are kernels for CPUs; on a GPU the reference code runs, with a "
+        "warning.",
+    ),
+    "eta": Option(
+        None,
+        _positive_or_none,
+        "if not None, every new state is scaled to this norm (time normalization).",
+        is_part_of_equations=True,
+    ),
+    "capacity": Option(
+        2,
+        _count,
+        "number of layers of plane rotations that make up the rotation of the state.",
+        is_part_of_equations=True,
+    ),
 }

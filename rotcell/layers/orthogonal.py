@@ -11,11 +11,10 @@ from torch import nn
 from rotcell import reference_rows
 from rotcell.reference import Cell
 
-from . import parameters
 from .base import CellModule, weights_are_drawn
 from .documentation import documented
 from .gru import _GRULayer, _refuse_projection
-from .parameters import direction_suffixes
+from .parameters import Parameter, direction_suffixes
 
 __all__ = ["EURNN", "GORU", "EURNNModule", "GORUModule"]
 
@@ -23,17 +22,36 @@ __all__ = ["EURNN", "GORU", "EURNNModule", "GORUModule"]
 _WEIGHT_BOUND = 0.01
 
 
+#: Constant rotations, and the threshold of modReLU.
+_ROTATIONS = (
+    Parameter("threshold", "threshold", ("H",)),
+    Parameter("angles", "angles", ("L", "A")),
+)
+
+_GORU = (
+    Parameter("weight_ih", "w_ih", ("R", "I")),
+    Parameter("weight_hh", "w_hh", ("S", "H")),
+    Parameter("bias_ih", "b_ih", ("S",), option="bias"),
+    Parameter("bias_hh", "b_hh", ("S",), option="bias", start=0.0),
+    *_ROTATIONS,
+)
+
+_EURNN = (Parameter("weight_ih", "w_ih", ("R", "I")), *_ROTATIONS)
+
+
 class GORUModule(CellModule):
     """What `GORU` and `GORUCell` share: the cell, and how its parameters start."""
 
     _cell = reference_rows.goru()
-    _parameter_table = parameters.GORU
+    _parameter_table = _GORU
     _argument_texts: ClassVar[dict[str, str]] = {
         "recurrent_dropout": "probability of dropping elements of h where it enters the matmuls of "
         "the next step, in training: one mask per sequence, layer and direction. The h that is "
         "rotated, and the part that g carries over, are not dropped.",
         "bias": "whether there are `bias_ih` and `bias_hh`, of r and g. `threshold` stays.",
     }
+
+    capacity: int
 
     def _chosen_cell(self) -> Cell:
         return reference_rows.goru(self.capacity)
@@ -116,7 +134,7 @@ class EURNNModule(CellModule):
     """What `EURNN` and `EURNNCell` share: the cell, and how its parameters start."""
 
     _cell = reference_rows.eurnn()
-    _parameter_table = parameters.EURNN
+    _parameter_table = _EURNN
     _argument_texts: ClassVar[dict[str, str]] = {
         "bias": "must be True: the thresholds take the place of biases."
     }
@@ -125,6 +143,8 @@ class EURNNModule(CellModule):
         if not self.bias:
             raise ValueError("bias must be True: EURNN has thresholds instead of biases, got False")
         super()._set_options(options)
+
+    capacity: int
 
     def _chosen_cell(self) -> Cell:
         return reference_rows.eurnn(self.capacity)

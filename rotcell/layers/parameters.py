@@ -15,12 +15,8 @@ if TYPE_CHECKING:
     from .base import CellModule
 
 __all__ = [
-    "EURNN",
-    "GORU",
     "INPUT_ONLY",
-    "LAYER_NORM",
     "RECURRENT",
-    "RUM",
     "Parameter",
     "dimensions",
     "direction_suffixes",
@@ -58,37 +54,6 @@ RECURRENT = (
 
 #: `RECURRENT` without the parameters that multiply h.
 INPUT_ONLY = tuple(p for p in RECURRENT if p.name not in ("weight_hh", "bias_hh"))
-
-#: The additional parameters of an LSTM with layer norm.
-LAYER_NORM = (
-    Parameter("gain_ih", "gain_ih", ("R",), option="layer_norm", start=1.0),
-    Parameter("gain_hh", "gain_hh", ("R",), option="layer_norm", start=1.0),
-    Parameter("gain_c", "gain_c", ("H",), option="layer_norm", start=1.0),
-    Parameter("bias_c", "bias_c", ("H",), option="layer_norm", start=0.0),
-)
-
-RUM = (
-    Parameter("weight_ih", "w_ih", ("R", "I")),
-    Parameter("weight_hh", "w_hh", ("S", "H")),
-    Parameter("bias_ih", "b_ih", ("R",), option="bias"),
-    Parameter("bias_hh", "b_hh", ("S",), option="bias", start=0.0),
-)
-
-#: Constant rotations, and the threshold of modReLU.
-_ROTATIONS = (
-    Parameter("threshold", "threshold", ("H",)),
-    Parameter("angles", "angles", ("L", "A")),
-)
-
-GORU = (
-    Parameter("weight_ih", "w_ih", ("R", "I")),
-    Parameter("weight_hh", "w_hh", ("S", "H")),
-    Parameter("bias_ih", "b_ih", ("S",), option="bias"),
-    Parameter("bias_hh", "b_hh", ("S",), option="bias", start=0.0),
-    *_ROTATIONS,
-)
-
-EURNN = (Parameter("weight_ih", "w_ih", ("R", "I")), *_ROTATIONS)
 
 
 def present(parameters: Sequence[Parameter], module: Any) -> list[Parameter]:

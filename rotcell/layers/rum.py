@@ -10,25 +10,34 @@ from torch import Tensor, nn
 from rotcell import reference_rows
 from rotcell.reference import Cell
 
-from . import parameters
 from .base import CellModule, weights_are_drawn
 from .documentation import documented
 from .gru import _GRULayer, _refuse_projection
-from .parameters import direction_suffixes
+from .parameters import Parameter, direction_suffixes
 
 __all__ = ["RUM", "RUMModule"]
+
+
+_PARAMETERS = (
+    Parameter("weight_ih", "w_ih", ("R", "I")),
+    Parameter("weight_hh", "w_hh", ("S", "H")),
+    Parameter("bias_ih", "b_ih", ("R",), option="bias"),
+    Parameter("bias_hh", "b_hh", ("S",), option="bias", start=0.0),
+)
 
 
 class RUMModule(CellModule):
     """What `RUM` and `RUMCell` share: the cell, and how its parameters start."""
 
     _cell = reference_rows.rum()
-    _parameter_table = parameters.RUM
+    _parameter_table = _PARAMETERS
     _argument_texts: ClassVar[dict[str, str]] = {
         "recurrent_dropout": "probability of dropping elements of h where it enters the matmuls of "
         "the next step, in training: one mask per sequence, layer and direction. The h that is "
         "rotated, and the part that u carries over, are not dropped."
     }
+
+    eta: float | None
 
     def _chosen_cell(self) -> Cell:
         return type(self)._cell if self.eta is None else reference_rows.rum(self.eta)
