@@ -177,6 +177,18 @@ def test_a_checkpoint_of_another_size_is_refused(kind: Kind) -> None:
         four.load_state_dict(kind.layer(3, 6).state_dict())
 
 
+@kinds
+def test_weights_of_another_size_without_a_description_are_named(kind: Kind) -> None:
+    for module in (kind.layer, kind.cell):
+        pairs = dict(module(3, 11).state_dict())  # a plain dict, as safetensors has them
+        module(3, 11).load_state_dict(pairs)
+        with pytest.raises(RuntimeError, match=r"as with rotation_size=2, expected .*size=4"):
+            module(3, 11, rotation_size=4).load_state_dict(pairs)
+        fives = dict(module(3, 5, rotation_size=5).state_dict())
+        with pytest.raises(RuntimeError, match=r"as with rotation_size=5, expected .*size=2"):
+            module(3, 5).load_state_dict(fives)
+
+
 @pytest.mark.parametrize("k", [3, 4])
 @pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True, "bias": False}])
 @kinds

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rotcell.reference import CELLS
+from rotcell.reference import CELLS, group_rotation
 
 from .options import OPTIONS
 
@@ -67,6 +67,11 @@ def compare(
     if _lacks_angles(module, loaded) and _may_be_plain(module, found):
         return f"The weights for {this} have no rows for its angles: {module._without_angles}."
     if found is None:
+        if sizes := _other_rotation_sizes(module, loaded):
+            return (
+                f"The weights for {this} have as many rows as with rotation_size={sizes}, expected "
+                f"those of rotation_size={module.rotation_size}."
+            )
         if module._lookalike is not None:
             warnings.warn(
                 f"The state_dict for {this} does not say which layer wrote it. {module._lookalike} "
@@ -106,6 +111,21 @@ def _may_be_plain(module: CellModule, found: Mapping[str, Any] | None) -> bool:
         return True
     written = CELLS.get(found["cell"])
     return written is not None and written.recurrence is module._cell.recurrence
+
+
+def _other_rotation_sizes(module: CellModule, loaded: Mapping[str, Any]) -> str:
+    """The sizes of groups with which the module would have as many rows as these weights."""
+    cell, hidden_size = module._cell, module.hidden_size
+    full = tuple(p.name for p in module._parameter_table if p.shape[0] == "R")
+    rows = {tuple(shape[:1]) for name, shape in loaded.items() if name.startswith(full)}
+    if not cell.rotates or (cell.rows(hidden_size),) in rows:
+        return ""
+    others = cell.rows(hidden_size) - cell.rotation.angles(hidden_size)
+    return " or ".join(
+        str(k)
+        for k in range(2, hidden_size + 1)
+        if (others + group_rotation(k).angles(hidden_size),) in rows
+    )
 
 
 def _lacks_angles(module: CellModule, loaded: Mapping[str, Any]) -> bool:
