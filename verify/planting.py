@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,6 +55,19 @@ def find_source(name: str) -> Path:
 def read_faults(name: str) -> list[Fault]:
     text = (ROOT / "verify/faults" / name).read_text(encoding="utf-8")
     return tomllib.loads(text)["fault"]
+
+
+def plant_in_copy(fault: Fault, folder: Path) -> Path:
+    """Copies csrc and verify to the folder, with the fault; returns the file to compile there."""
+    for part in ("csrc", "verify"):
+        shutil.copytree(ROOT / part, folder / part)
+    faulty = folder / find_source(fault["file"]).relative_to(ROOT)
+    text = faulty.read_text(encoding="utf-8")
+    if fault["before"] not in text:
+        raise SystemExit(f"{fault['file']} has not the text of {fault['name']!r}")
+    faulty.write_text(text.replace(fault["before"], fault["after"], 1), encoding="utf-8")
+    compiled = find_source(fault.get("compiled", fault["file"]))
+    return folder / compiled.relative_to(ROOT)
 
 
 def not_caught(fault: Fault, status: int, output: str) -> str | None:

@@ -23,10 +23,10 @@ from planting import (
     WARNINGS,
     Fault,
     driver_sources,
-    find_source,
     includes,
     is_of_the_cpu,
     not_caught,
+    plant_in_copy,
     read_faults,
     report,
 )
@@ -101,15 +101,9 @@ def run_driver(folder: Path, *arguments: str) -> None:
 def plant(fault: Fault, work: Path) -> str | None:
     """Builds and runs the driver with the fault. Why it was not caught, or None."""
     folder = Path(tempfile.mkdtemp(dir=work))
-    for part in ("csrc", "verify"):
-        shutil.copytree(ROOT / part, folder / part)
-    faulty = folder / find_source(fault["file"]).relative_to(ROOT)
-    text = faulty.read_text(encoding="utf-8")
-    if fault["before"] not in text:
-        return f"{fault['file']} has no such text: change verify/faults/source.toml"
-    faulty.write_text(text.replace(fault["before"], fault["after"], 1), encoding="utf-8")
-    compiled, build = find_source(fault.get("compiled", fault["file"])), fault["build"]
-    compile_source(folder / compiled.relative_to(ROOT), folder, build, folder / "faulty.o")
+    source, build = plant_in_copy(fault, folder), fault["build"]
+    compile_source(source, folder, build, folder / "faulty.o")
+    compiled = ROOT / source.relative_to(folder)
     objects = [object_file(s, build, work) for s in driver_sources() if s != compiled]
     link([*objects, folder / "faulty.o"], build, folder)
     command = [folder / "driver", *fault["arguments"]]
