@@ -520,13 +520,13 @@ def test_an_experiment_takes_its_runs_from_a_study(tmp_path: Path) -> None:
     files = [made.file(run) for plan in sizes for run in plan.runs]
     lines = [json.dumps(Result.load(file).plain()) for file in files]
     (runs / "packed-sizes.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    (summary,) = summarise(tmp_path)
+    (summary,) = summarize(tmp_path)
     assert summary.experiment is packed
     assert summary.values(1, "rotlstm") == (50.0, 50.0)
     assert len(summary.results) == 4  # none with 10 units
     (runs / "packed.jsonl").write_text(next(line for line in lines if '"state_size": 50' in line))
     with pytest.raises(SettingsError, match=r"the files of packed have .* more than once"):
-        summarise(tmp_path)
+        summarize(tmp_path)
 
 
 def test_a_sweep_without_results_is_reported_as_such(tmp_path: Path) -> None:
