@@ -98,8 +98,9 @@ void check_weights(const char* name, const char* scales, const QuantizedTensor& 
 LayerSizes check_arguments(const CellDescription& cell, const QuantizedArguments& a) {
   check(a.x.dim() == 2 && a.h0.dim() == 2, "expected x and h0 with 2 or 3 dimensions, got ",
         a.x.dim(), " and ", a.h0.dim());
-  check(!cell.has_cell_state || a.c0.dim() == 2, "expected c0 with 2 or 3 dimensions, got ",
-        a.c0.dim());
+  if (cell.has_cell_state) {
+    check(a.c0.dim() == 2, "expected c0 with 2 or 3 dimensions, got ", a.c0.dim());
+  }
   check_functions(a);
   const int64_t hidden = (cell.has_cell_state ? a.c0 : a.h0).size(1);
   const auto sizes_with = [&](HiddenFeeds feeds) {
