@@ -164,6 +164,26 @@ def test_layers_and_cells_refuse_a_freed_parameter(kind: Kind) -> None:
                 module(torch.randn(*shape))
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        functools.partial(rotcell.LSTM, layer_norm=True),
+        rotcell.RUM,
+        rotcell.GORU,
+        rotcell.EURNN,
+        rotcell.GORUCell,
+        rotcell.EURNNCell,
+    ],
+    ids=["LayerNormLSTM", "RUM", "GORU", "EURNN", "GORUCell", "EURNNCell"],
+)
+def test_row_cells_refuse_a_freed_parameter(make: Any) -> None:
+    for name, _ in make(I, H).named_parameters():
+        module = make(I, H)
+        freed(getattr(module, name).data)
+        with pytest.raises(RuntimeError, match="with a storage of all its elements"):
+            module(torch.randn(B, I))
+
+
 def test_layers_refuse_a_freed_input(kind: Kind) -> None:
     with pytest.raises(RuntimeError, match="expected x with a storage"):
         kind.layer(I, H)(freed(torch.randn(T, B, I)))

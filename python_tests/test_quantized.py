@@ -350,6 +350,25 @@ def test_build_info_names_the_instructions():
     assert (info["int8_instructions"] == "generic") == info["instruction_set"].startswith("generic")
 
 
+@pytest.mark.parametrize("name", ["x", "w_hh", "s_ih", "bias", "batch_sizes", "resets"])
+def test_the_op_refuses_a_freed_tensor(name):
+    layer = rotcell.quantize_dynamic(rotcell.RotLSTM(INPUTS, HIDDEN))
+    (weights,) = layer._weights()
+    given = {
+        "x": torch.randn(5, INPUTS), "h0": torch.zeros(2, HIDDEN), "c0": torch.zeros(2, HIDDEN),
+        "w_ih": weights.w_ih, "w_hh": weights.w_hh, "s_ih": weights.s_ih, "s_hh": weights.s_hh,
+        "bias": weights.bias, "batch_sizes": torch.tensor([2, 2, 1]),
+        "resets": torch.zeros(5, dtype=torch.bool),
+    }  # fmt: skip
+    given[name].untyped_storage().resize_(0)
+    hooks = dict.fromkeys(("recurrent_dropout", "zoneout_h", "zoneout_c"))
+    with pytest.raises(RuntimeError, match=f"expected {name} with a storage of all its elements"):
+        torch.ops.rotcell.rot_lstm_int8(
+            **given, **hooks, w_hr=None, s_hr=None, reverse=False, gate_activation=0,
+            angle_activation=0, return_cells=False,
+        )  # fmt: skip
+
+
 def test_wrong_calls_are_named():
     layer = rotcell.quantize_dynamic(rotcell.RotLSTM(3, 4))
     with pytest.raises(ValueError, match=r"input is torch\.float64 but the weights are torch\.fl"):

@@ -138,6 +138,19 @@ LayerSizes check_arguments(const CellDescription& cell, const QuantizedArguments
   return sizes;
 }
 
+ForwardResult empty_results(const CellDescription& cell, const LayerSizes& sizes,
+                            bool return_cells) {
+  ForwardResult result;
+  result.out = Tensor::empty({sizes.tokens, sizes.outputs}, float32());
+  result.h_n = Tensor::empty({sizes.batch, sizes.outputs}, float32());
+  if (cell.has_cell_state) {
+    result.c_n = Tensor::empty({sizes.batch, sizes.hidden}, float32());
+    result.cells = return_cells ? Tensor::empty({sizes.tokens, sizes.hidden}, float32())
+                                : Tensor::empty({0}, float32());
+  }
+  return result;
+}
+
 ForwardResult forward(CellIndex index, const QuantizedArguments& a) {
   const CellDescription& cell = kCells[index];
   const LayerSizes sizes = check_arguments(cell, a);
@@ -161,14 +174,7 @@ ForwardResult forward(CellIndex index, const QuantizedArguments& a) {
     return cpu::ZoneoutKeep<float>{tensor.const_data<float>(),
                                    tensor.size(0) == 1 ? 0 : tensor.size(1)};
   };
-  ForwardResult result;
-  result.out = Tensor::empty({sizes.tokens, sizes.outputs}, float32());
-  result.h_n = Tensor::empty({sizes.batch, sizes.outputs}, float32());
-  if (cell.has_cell_state) {
-    result.c_n = Tensor::empty({sizes.batch, sizes.hidden}, float32());
-    result.cells = a.return_cells ? Tensor::empty({sizes.tokens, sizes.hidden}, float32())
-                                  : Tensor::empty({0}, float32());
-  }
+  ForwardResult result = empty_results(cell, sizes, a.return_cells);
   const cpu::Layer<float> layer{.cell = index,
                                 .sizes = sizes,
                                 .sequence = sequence,
@@ -210,9 +216,7 @@ void boxed(StableIValue* stack, uint64_t, uint64_t) {
     check_storages(cell, a);
     const Leads leads(a);
     result = forward(INDEX, a);
-    leads.tokens.put_before(result.out);
-    leads.states.put_before(result.h_n);
-    leads.states.put_before(result.c_n);
+    leads.put_before(result);
   });
   StackWriter write(stack);
   write.put(result.out);

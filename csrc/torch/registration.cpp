@@ -107,9 +107,7 @@ void run_forward(CellIndex index, Overload overload, ForwardOp op, StableIValue*
     check_storages(cell, a);
     const Leads leads(a);
     result = op(index, a);
-    leads.tokens.put_before(result.out);
-    leads.states.put_before(result.h_n);
-    leads.states.put_before(result.c_n);
+    leads.put_before(result);
   });
   StackWriter write(stack);
   write.put(result.out);

@@ -96,6 +96,13 @@ struct Leads {
     check(a.h0.size(0) == tokens.inner, "expected h0 with ", tokens.inner, " rows, as x, got ",
           a.h0.size(0));
   }
+
+  // Lays out output and last states as input and states came.
+  void put_before(ForwardResult& result) const {
+    tokens.put_before(result.out);
+    states.put_before(result.h_n);
+    states.put_before(result.c_n);
+  }
 };
 
 // The weights, but for the projection's, as forward takes them.
