@@ -253,3 +253,16 @@ def test_tables_are_of_final_seeds_with_the_chosen_settings(
     layers = (tmp_path / "page" / "layers.md").read_text()
     assert "| lstm 4 | lr 0.003 | 3 | 0 | - | solved 3/3 [0.44, 1.00], accuracy_128 " in layers
     assert "| gru 4 | lr 0.001 | 3 |" in layers
+
+
+def test_wrong_paths_are_one_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "input.txt").touch()
+    nowhere = tmp_path / "nowhere"
+    for words, error in (
+        (["train", "text", "--data", str(tmp_path)], f"error: {tmp_path / 'input.txt'} is empty"),
+        (["publish", str(nowhere)], f"error: there is no folder {nowhere}"),
+        (["report", str(nowhere), "--study", "core"], f"error: there is no folder {nowhere}"),
+    ):
+        assert cli.main(words) == 1
+        assert capsys.readouterr().err.strip() == error
+    assert not nowhere.exists()

@@ -117,6 +117,8 @@ def read_checked(path: Path, known: Mapping[str, str]) -> tuple[bytes, DataFile]
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    if not content:
+        raise DataError(f"{path} is empty")
     md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
     return content, DataFile(known.get(md5, f"unverified {path.name}"), md5)
 

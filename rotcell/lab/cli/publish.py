@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rotcell.lab.errors import SettingsError
 from rotcell.lab.studies import STUDIES
 from rotcell.lab.sweep.publish import publish
 
@@ -24,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Publish and print a line per file; returns the exit status."""
+    if not options.folder.is_dir():
+        raise SettingsError(f"there is no folder {options.folder}")
     for line in publish(STUDIES[options.study], options.folder):
         print(line)
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rotcell.lab.errors import SettingsError
 from rotcell.lab.report.study_page import study_page, write_study
 from rotcell.lab.studies import STUDIES
 from rotcell.lab.tasks.babi.report.page import is_collection, write_report
@@ -31,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the report and print its path; returns the exit status."""
     if options.study is not None:
+        if not options.folder.is_dir():
+            raise SettingsError(f"there is no folder {options.folder}")
         study = STUDIES[options.study]
         if options.out is None:
             print(study_page(study, options.folder))
