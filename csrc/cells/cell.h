@@ -47,6 +47,7 @@ using Stage = Constant<int, S>;
 template <class V, int COUNT>
 struct AngleValues {
   V turns[COUNT];
+  V whole;  // 1, or 0 for units that are left over, which do not turn
 };
 template <class V>
 struct AngleValues<V, 0> {};

@@ -52,30 +52,32 @@ struct GroupRotation {
     using V = typename Math::Value;
     using P = Group<V, K>;
 
-    V sin[kPlanes], cos[kPlanes];
+    V sin[kPlanes], cos[kPlanes], whole;
 
     template <class Gates>
-    explicit ROTCELL_INLINE Turn(const Gates& a) {
+    explicit ROTCELL_INLINE Turn(const Gates& a) : whole(a.whole) {
       ROTCELL_UNROLL(1)
       for (int i = 0; i < kPlanes; ++i) Math::sincos_turns(a.turns[i], sin[i], cos[i]);
     }
 
-    ROTCELL_INLINE P apply(P d) const {
+    ROTCELL_INLINE P apply(const P& d) const {
+      P c = d;
       ROTCELL_UNROLL(32)
       for (int i = 0; i < kPlanes; ++i) {
-        V &a = d.unit[first_unit(i)], &b = d.unit[first_unit(i) + 1];
+        V &a = c.unit[first_unit(i)], &b = c.unit[first_unit(i) + 1];
         const V turned = cos[i] * a - sin[i] * b;
         b = sin[i] * a + cos[i] * b;
         a = turned;
       }
-      return d;
+      return if_whole(c, d);
     }
 
     // The inverse, which is also the transpose that carries a gradient back.
-    ROTCELL_INLINE P undo(P c) const {
+    ROTCELL_INLINE P undo(const P& c) const {
+      P d = c;
       ROTCELL_UNROLL(32)
-      for (int i = kPlanes - 1; i >= 0; --i) undo_plane(i, c);
-      return c;
+      for (int i = kPlanes - 1; i >= 0; --i) undo_plane(i, d);
+      return if_whole(d, c);
     }
 
     // Gradients of `turns`, given the rotated group and the gradient that reaches it: both go back
@@ -94,6 +96,14 @@ struct GroupRotation {
     }
 
    private:
+    // Units left over keep their values: a turn by 0 makes a NaN of 0 times infinity.
+    ROTCELL_INLINE P if_whole(const P& turned, const P& still) const {
+      const V zero = Math::constant(0.0);
+      return of_units<V, K>([&](int i) ROTCELL_LAMBDA_INLINE {
+        return whole > zero ? turned.unit[i] : still.unit[i];
+      });
+    }
+
     ROTCELL_INLINE void undo_plane(int plane, P& c) const {
       V &a = c.unit[first_unit(plane)], &b = c.unit[first_unit(plane) + 1];
       const V undone = cos[plane] * a + sin[plane] * b;

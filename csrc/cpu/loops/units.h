@@ -84,6 +84,8 @@ struct GateRow {
         gates.turns = load_first(turns, v.groups);
       } else {
         load_interleaved(turns, v.groups * kPlanes, gates.turns);
+        const Vec<T> whole = broadcast(MathType<T>{1});
+        gates.whole = v.groups == kLanes<T> ? whole : first_lanes<T>(v.groups) ? whole : Vec<T>{};
       }
     }
   }
