@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import rotcell
 from rotcell import _libraries
 from rotcell.cuda.paths import has_cell
-from rotcell.layers import Layer
+from rotcell.layers.layer import Layer
 from rotcell.reference import CELLS
 
 #: The layer of every cell that a GPU runs, by the name of its op. Others run on the reference.

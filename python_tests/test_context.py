@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import rotcell
 from rotcell import ops
-from rotcell.layers import DirectionCall
+from rotcell.layers.layer import DirectionCall
 
 WIDTH, FEATURES = 3, 4  # of the context, and of the input
 

@@ -34,8 +34,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 import rotcell
-from rotcell.layers import DirectionCall
 from rotcell.layers.base import no_weights_drawn
+from rotcell.layers.layer import DirectionCall
 
 
 def check_against_steps(kind: Kind, layer: Any, x: Tensor, states: tuple[Tensor, ...]) -> None:

@@ -17,31 +17,12 @@ from ._torch_check import check_torch
 
 check_torch()
 
-from . import cuda, reference
+from . import cuda, layers, reference
 from ._version import __version__
 from .cuda import paths as _cuda_paths
 from .cuda import self_check as _self_check
 from .info import build_info
-from .layers import (
-    EURNN,
-    GORU,
-    GRU,
-    LSTM,
-    RUM,
-    ClassicGRU,
-    ClassicGRUCell,
-    EURNNCell,
-    GORUCell,
-    GRUCell,
-    LinearRotLSTM,
-    LinearRotLSTMCell,
-    LSTMCell,
-    RotGRU,
-    RotGRUCell,
-    RotLSTM,
-    RotLSTMCell,
-    RUMCell,
-)
+from .layers import *
 from .layers.quantized import QUANTIZED as _QUANTIZED
 from .layers.quantized import quantize_dynamic, register_with_torch_ao
 from .ops import use_reference
@@ -50,24 +31,6 @@ if TYPE_CHECKING:
     from .tracing.trace import trace
 
 __all__ = [
-    "EURNN",
-    "GORU",
-    "GRU",
-    "LSTM",
-    "RUM",
-    "ClassicGRU",
-    "ClassicGRUCell",
-    "EURNNCell",
-    "GORUCell",
-    "GRUCell",
-    "LSTMCell",
-    "LinearRotLSTM",
-    "LinearRotLSTMCell",
-    "RUMCell",
-    "RotGRU",
-    "RotGRUCell",
-    "RotLSTM",
-    "RotLSTMCell",
     "__version__",
     "build_info",
     "cuda",
@@ -76,6 +39,7 @@ __all__ = [
     "trace",
     "use_reference",
 ]
+__all__ += layers.__all__
 
 
 def __getattr__(name: str) -> Any:
@@ -86,31 +50,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+_PUBLIC = [getattr(layers, name) for name in layers.__all__]
 # torch.load(weights_only=True) then reads whole models that contain them.
-torch.serialization.add_safe_globals(
-    [
-        EURNN,
-        GORU,
-        GRU,
-        LSTM,
-        RUM,
-        ClassicGRU,
-        ClassicGRUCell,
-        EURNNCell,
-        GORUCell,
-        GRUCell,
-        LSTMCell,
-        LinearRotLSTM,
-        LinearRotLSTMCell,
-        RUMCell,
-        RotGRU,
-        RotGRUCell,
-        RotLSTM,
-        RotLSTMCell,
-        *_QUANTIZED.values(),
-    ]
-)
-register_with_torch_ao(globals().values())
+torch.serialization.add_safe_globals([*_PUBLIC, *_QUANTIZED.values()])
+register_with_torch_ao(_PUBLIC)
 
 _cuda_paths.set_up()
 _self_check.set_up()

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rotcell import RotLSTM
-from rotcell.layers import DirectionCall
+from rotcell.layers.layer import DirectionCall
 from rotcell.reference import GATE_FUNCTIONS, NO_HOOKS, rotate
 
 #: From what x and the biases give to the angles before activation [B, P], what h gives [B, P], and

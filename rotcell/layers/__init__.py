@@ -7,7 +7,6 @@
 - `checkpoints`: which cell a state_dict belongs to; `convert`: a RotLSTM from an LSTM.
 """
 
-from .base import CellModule
 from .cells import (
     ClassicGRUCell,
     EURNNCell,
@@ -20,7 +19,6 @@ from .cells import (
     RUMCell,
 )
 from .gru import GRU, ClassicGRU, RotGRU
-from .layer import DirectionCall, Layer
 from .lstm import LSTM, LinearRotLSTM, RotLSTM
 from .orthogonal import EURNN, GORU
 from .rum import RUM
@@ -31,15 +29,12 @@ __all__ = [
     "GRU",
     "LSTM",
     "RUM",
-    "CellModule",
     "ClassicGRU",
     "ClassicGRUCell",
-    "DirectionCall",
     "EURNNCell",
     "GORUCell",
     "GRUCell",
     "LSTMCell",
-    "Layer",
     "LinearRotLSTM",
     "LinearRotLSTMCell",
     "RUMCell",

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from rotcell import ops
-from rotcell.layers import LSTM, DirectionCall, Layer
+from rotcell.layers import LSTM
+from rotcell.layers.layer import DirectionCall, Layer
 from rotcell.reference import Cell, Rotation, StateHooks
 from rotcell.reference_rows import RowCell
 
