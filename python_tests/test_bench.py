@@ -709,15 +709,6 @@ class TestMachine:
         (tmp_path / "src.py").write_text("2")
         assert machine._is_dirty() is True
 
-    def test_a_table_of_such_a_run_is_marked(self, tmp_path):
-        assert pages.caveat({"machine": CLEAN}) == ""
-        assert pages.caveat({"machine": CLEAN | {"dirty": True}}) == (
-            "\n\n**Measured with uncommitted changes to abc; to be measured again.**"
-        )
-        text = pages.BENCHMARKS.read_text().split("<!-- resets: ")[1].split("<!-- end of resets")[0]
-        found = results.load(pages.RESULTS / "resets.json", resets.KIND)
-        assert text.rstrip().endswith(pages.caveat(found).strip() or "cost.")
-
 
 class TestPages:
     def test_pages_match_the_committed_results(self):

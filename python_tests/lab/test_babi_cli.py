@@ -161,7 +161,7 @@ def test_interrupted_training_prints_how_to_continue(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rotcell.lab.cli.train._tell", interrupt)
+    monkeypatch.setattr("rotcell.lab.cli.train._show_progress", interrupt)
     options = ["--task", "4", "--state-size", "4", "--epochs", "2", "--gates", "sigmoid"]
     assert cli.main(["train", "babi", *options, "--checkpoint", str(tmp_path / "c.pt")]) == 130
     assert "--resume" in capsys.readouterr().err
