@@ -16,6 +16,7 @@ import torch
 
 from rotcell.lab.errors import DataError, SettingsError
 from rotcell.lab.judged import Anchor, Headline, Judged, Measure, Picture
+from rotcell.lab.training.checkpoint import Checkpoint
 from rotcell.lab.training.environment import environment
 from rotcell.lab.training.loop import (
     Budget,
@@ -165,18 +166,26 @@ class LabTask(Judged, ABC):
         raise NotImplementedError
 
     def train(
-        self, settings: LabSettings, data: Path | None, on_epoch: OnEpoch | None = None
+        self,
+        settings: LabSettings,
+        data: Path | None,
+        on_epoch: OnEpoch | None = None,
+        checkpoint: Path | None = None,
     ) -> tuple[Record, Problem]:
-        """As `run`; then the problem with the trained model."""
+        """As `run`; then the problem with the trained model. Continues from a checkpoint's file."""
         report = None if on_epoch is None else lambda n, curve: on_epoch(n, curve.validation[-1])
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they are
             problem, named = self.problem(settings, data)
-            outcome, curve, spent = run_problem(problem, settings, report)
+            described = {
+                "settings": settings.plain(),
+                "data": asdict(named),
+                "protocol": {**self.protocol(), **budget_protocol(problem.budget)},
+            }
+            file = None if checkpoint is None else Checkpoint(checkpoint, described)
+            outcome, curve, spent = run_problem(problem, settings, report, file)
         record = {
             "format": FORMAT,
-            "settings": settings.plain(),
-            "data": asdict(named),
-            "protocol": {**self.protocol(), **budget_protocol(problem.budget)},
+            **described,
             "environment": {**environment(), "load": round(os.getloadavg()[0], 2)},
             "outcome": asdict(outcome),
             "history": asdict(curve),

@@ -6,11 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-from rotcell.lab.errors import DataError, SettingsError
+from rotcell.lab.errors import CheckpointError, DataError, SettingsError
+from rotcell.lab.progress import ProgressBar
 from rotcell.lab.tasks.babi.cells import CELLS, GATES
 from rotcell.lab.tasks.babi.data.catalog import parse_task_list
 from rotcell.lab.tasks.babi.data.download import cache_folder, download, downloaded
@@ -54,6 +55,34 @@ def device(text: str) -> torch.device:
     if found.type == "cuda" and not torch.cuda.is_available():
         raise argparse.ArgumentTypeError("there is no CUDA device, or torch cannot use it")
     return found
+
+
+def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
+    """Where a run is kept that may be interrupted."""
+    parser.add_argument(
+        "--checkpoint", type=Path, metavar="FILE", help="write the model here after every epoch"
+    )
+    parser.add_argument("--resume", action="store_true", help="continue from the checkpoint")
+
+
+#: The error if a checkpoint exists and is not to be continued.
+TAKEN: Final = "{} exists; add --resume to continue from it"
+
+
+def checkpoint_of(options: argparse.Namespace) -> Path | None:
+    """The checkpoint's file, in a folder that exists."""
+    checkpoint: Path | None = options.checkpoint
+    if checkpoint is not None:
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    elif options.resume:
+        raise CheckpointError("--resume needs --checkpoint, the file to continue from")
+    return checkpoint
+
+
+def say_stopped(checkpoint: Path | None, bar: ProgressBar) -> None:
+    """How to continue an interrupted run, if it can be."""
+    if checkpoint is not None and checkpoint.exists():
+        bar.note(f"Stopped. To continue, add: --checkpoint {checkpoint} --resume")
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:

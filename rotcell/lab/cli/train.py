@@ -13,12 +13,16 @@ import torch
 from rotcell.lab import tasks
 from rotcell.lab.cli import train_task
 from rotcell.lab.cli.options import (
+    TAKEN,
+    add_checkpoint_options,
     add_data_options,
     add_protocol_options,
+    checkpoint_of,
     device,
     positive,
     protocol_of,
     say_data,
+    say_stopped,
     source_of,
     training_data,
 )
@@ -61,10 +65,7 @@ def _add_babi_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--threads", type=positive, default=1, help="CPU threads (default 1)")
     parser.add_argument("--compile", action="store_true", help="use torch.compile")
-    parser.add_argument(
-        "--checkpoint", type=Path, metavar="FILE", help="write the model here after every epoch"
-    )
-    parser.add_argument("--resume", action="store_true", help="continue from the checkpoint")
+    add_checkpoint_options(parser)
     parser.add_argument(
         "--log", type=Path, metavar="FILE.csv", help="write loss and accuracies of every epoch"
     )
@@ -85,9 +86,7 @@ def run_train(options: argparse.Namespace) -> int:
         seed=options.seed,
         **protocol_of(options),
     )
-    checkpoint: Path | None = options.checkpoint
-    if options.resume and checkpoint is None:
-        raise CheckpointError("--resume needs --checkpoint, the file to continue from")
+    checkpoint = checkpoint_of(options)
     keep_freed_memory()
     torch.set_num_threads(options.threads)
     source = source_of(options)
@@ -95,13 +94,11 @@ def run_train(options: argparse.Namespace) -> int:
     say_data([str(questions.data)], source)
     board = None if options.tensorboard is None else tensorboard(options.tensorboard)
     place_device = own_device(options.device)
-    if checkpoint is not None:
-        checkpoint.parent.mkdir(parents=True, exist_ok=True)
     with torchrun_group(place_device) as group:
         # The leader may write the file as soon as training begins: look before.
         taken = checkpoint is not None and checkpoint.exists() and not options.resume
         if int(group.total(torch.tensor(int(taken), device=place_device))):
-            raise CheckpointError(f"{checkpoint} exists; add --resume to continue from it")
+            raise CheckpointError(TAKEN.format(checkpoint))
         place = Place(place_device, options.compile, group)
         bar = ProgressBar()
         try:
@@ -114,8 +111,7 @@ def run_train(options: argparse.Namespace) -> int:
                 on_epoch=lambda history: _show_progress(history, settings, bar, options.log, board),
             )
         except KeyboardInterrupt:
-            if checkpoint is not None and checkpoint.exists():
-                bar.note(f"Stopped. To continue, add: --checkpoint {checkpoint} --resume")
+            say_stopped(checkpoint, bar)
             raise
         if group.leads:
             bar.close()

@@ -10,8 +10,14 @@ import torch
 
 from rotcell.lab import tasks
 from rotcell.lab.cells import CELLS, STARTS
-from rotcell.lab.cli.options import positive
-from rotcell.lab.errors import SettingsError
+from rotcell.lab.cli.options import (
+    TAKEN,
+    add_checkpoint_options,
+    checkpoint_of,
+    positive,
+    say_stopped,
+)
+from rotcell.lab.errors import CheckpointError, SettingsError
 from rotcell.lab.files import write_atomically
 from rotcell.lab.memory import keep_freed_memory
 from rotcell.lab.progress import ProgressBar, duration
@@ -40,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser, task: LabTask) -> None:
     parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
     parser.add_argument("--threads", type=positive, default=1, help="CPU threads (default 1)")
     parser.add_argument("--record", type=Path, metavar="FILE.json", help="write the run's record")
+    add_checkpoint_options(parser)
     if type(task).has_look is not LabTask.has_look:
         parser.add_argument(
             "--look", type=Path, metavar="FILE.png", help="draw what the model has learned"
@@ -74,12 +81,20 @@ def run(options: argparse.Namespace) -> int:
         raise SettingsError(
             f"--look shows nothing of --cell {options.cell} with --dataset {options.dataset}"
         )
+    checkpoint = checkpoint_of(options)
+    if checkpoint is not None and checkpoint.exists() and not options.resume:
+        raise CheckpointError(TAKEN.format(checkpoint))
     bar = ProgressBar()
-    record, problem = task.train(
-        settings,
-        options.data,
-        lambda epoch, error: bar.note(f"epoch {epoch:4}  validation error {error:.5f}"),
-    )
+    try:
+        record, problem = task.train(
+            settings,
+            options.data,
+            lambda epoch, error: bar.note(f"epoch {epoch:4}  validation error {error:.5f}"),
+            checkpoint,
+        )
+    except KeyboardInterrupt:
+        say_stopped(checkpoint, bar)
+        raise
     outcome = record["outcome"]
     measures = ", ".join(f"{name} {value:.4f}" for name, value in outcome["test"].items())
     print(

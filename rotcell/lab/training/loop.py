@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rotcell.lab.cells import implementation, parameters
+from rotcell.lab.training.checkpoint import Checkpoint
 from rotcell.lab.training.settings import LabSettings, seed_of
 
 
@@ -88,66 +89,119 @@ class Spent(NamedTuple):
 
 
 def run_problem(
-    problem: Problem, settings: LabSettings, on_epoch: Callable[[int, Curve], None] | None = None
+    problem: Problem,
+    settings: LabSettings,
+    on_epoch: Callable[[int, Curve], None] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[LabOutcome, Curve, Spent]:
-    """Train and test; the outcome, the curve and the time."""
-    wall, processor = time.perf_counter(), time.process_time()
-    outcome, curve = _run(problem, settings, on_epoch)
-    return outcome, curve, Spent(time.perf_counter() - wall, time.process_time() - processor)
+    """Train and test; the outcome, the curve and the time.
+
+    With a checkpoint, the run continues from its file if there is one, and writes it after every
+    epoch. An interrupted run ends with the same bits as one without interruption.
+    """
+    run = _Run(problem, settings)
+    if checkpoint is not None and (state := checkpoint.load()) is not None:
+        run.restore(state)
+    while run.progress.goes_on and run.train_epoch():
+        if checkpoint is not None:
+            checkpoint.save(run.state())
+        if on_epoch is not None:
+            on_epoch(run.progress.epoch, run.curve)
+    return run.outcome(), run.curve, run.spent
 
 
-def _run(
-    problem: Problem, settings: LabSettings, on_epoch: Callable[[int, Curve], None] | None
-) -> tuple[LabOutcome, Curve]:
-    model, curve = problem.model, Curve()
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    optimizer = make_optimizer(problem.budget, weights, settings.lr)
-    progress = _Progress(problem.budget, settings.lr)
-    best_weights, steps, diverged = _copy(model), 0, False
-    steps_to_target: int | None = None
-    while progress.goes_on:
-        epoch = progress.epoch + 1
-        torch.manual_seed(seed_of(settings.seed, "dropout", epoch))
+class _Run:
+    """A run between two epochs. Random numbers of an epoch follow from the seed and its number."""
+
+    def __init__(self, problem: Problem, settings: LabSettings) -> None:
+        self.problem, self.settings = problem, settings
+        self.curve, self.progress = Curve(), _Progress(problem.budget, settings.lr)
+        weights = [weight for weight in problem.model.parameters() if weight.requires_grad]
+        self.optimizer = make_optimizer(problem.budget, weights, settings.lr)
+        self.best_weights = _copy(problem.model)
+        self.steps, self.diverged = 0, False
+        self.steps_to_target: int | None = None
+        self._before = Spent(0.0, 0.0)
+        self._began = Spent(time.perf_counter(), time.process_time())
+
+    @property
+    def spent(self) -> Spent:
+        """Time so far, also before an interruption."""
+        wall, processor = time.perf_counter(), time.process_time()
+        return Spent(
+            self._before.wall + wall - self._began.wall,
+            self._before.processor + processor - self._began.processor,
+        )
+
+    def train_epoch(self) -> bool:
+        """Train and validate; False if the loss is no longer finite."""
+        model, epoch = self.problem.model, self.progress.epoch + 1
+        torch.manual_seed(seed_of(self.settings.seed, "dropout", epoch))
         model.train()
         total = torch.zeros(())
-        batches = list(problem.batches(epoch))
+        batches = list(self.problem.batches(epoch))
         for number, batch in enumerate(batches):
-            optimizer.param_groups[0]["lr"] = progress.rate(number / len(batches))
-            total += train_step(problem, batch, optimizer)
-        steps += len(batches)
+            self.optimizer.param_groups[0]["lr"] = self.progress.rate(number / len(batches))
+            total += train_step(self.problem, batch, self.optimizer)
+        self.steps += len(batches)
         loss = float(total) / len(batches)
         model.eval()
         with torch.no_grad():
-            error = problem.validate()
+            error = self.problem.validate()
         if not math.isfinite(loss + error):
-            diverged = True
-            break
-        curve.loss.append(loss)
-        curve.validation.append(error)
-        curve.lr.append(optimizer.param_groups[0]["lr"])
-        if progress.end_epoch(error):
-            best_weights = _copy(model)
-        if progress.in_a_row and steps_to_target is None:
-            steps_to_target = steps
-        if on_epoch is not None:
-            on_epoch(epoch, curve)
-    model.load_state_dict(best_weights)
-    model.eval()
-    with torch.no_grad():
-        measures = problem.test()
-    outcome = LabOutcome(
-        progress.best if progress.best_epoch else None,
-        progress.best_epoch,
-        progress.epoch,
-        steps,
-        steps_to_target,
-        progress.capped and not diverged,
-        diverged,
-        parameters(model),
-        implementation(settings.cell),
-        measures,
-    )
-    return outcome, curve
+            self.diverged = True
+            return False
+        self.curve.loss.append(loss)
+        self.curve.validation.append(error)
+        self.curve.lr.append(self.optimizer.param_groups[0]["lr"])
+        if self.progress.end_epoch(error):
+            self.best_weights = _copy(model)
+        if self.progress.in_a_row and self.steps_to_target is None:
+            self.steps_to_target = self.steps
+        return True
+
+    def outcome(self) -> LabOutcome:
+        """Test the weights of the best epoch, which stay in the model."""
+        model, progress = self.problem.model, self.progress
+        model.load_state_dict(self.best_weights)
+        model.eval()
+        with torch.no_grad():
+            measures = self.problem.test()
+        return LabOutcome(
+            progress.best if progress.best_epoch else None,
+            progress.best_epoch,
+            progress.epoch,
+            self.steps,
+            self.steps_to_target,
+            progress.capped and not self.diverged,
+            self.diverged,
+            parameters(model),
+            implementation(self.settings.cell),
+            measures,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """All that `restore` needs."""
+        return {
+            "model": self.problem.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "best_weights": self.best_weights,
+            "curve": asdict(self.curve),
+            "progress": self.progress.state(),
+            "steps": self.steps,
+            "steps_to_target": self.steps_to_target,
+            "spent": tuple(self.spent),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from another run's state."""
+        self.problem.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.best_weights = state["best_weights"]
+        self.curve = Curve(**state["curve"])
+        self.progress.restore(state["progress"])
+        self.steps, self.steps_to_target = state["steps"], state["steps_to_target"]
+        self._before = Spent(*state["spent"])
 
 
 class _Progress:
@@ -160,6 +214,14 @@ class _Progress:
         self.in_a_row = 0  # epochs at the target
         self._lr, self._halved_at = lr, 0
         self._cooling: tuple[int, float] | None = None  # since which epoch, from which rate
+
+    def state(self) -> dict[str, Any]:
+        """All that `restore` needs: everything but the budget."""
+        return {name: value for name, value in vars(self).items() if name != "budget"}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from another run's state."""
+        vars(self).update(state)
 
     @property
     def goes_on(self) -> bool:
