@@ -247,6 +247,15 @@ LATER: Final = Study(
     (
         treebank("ptb_words", 200, _LSTMS),
         treebank("ptb_characters", 512, _LSTMS),
+        Block(
+            "ptb_characters",
+            "core",
+            "the anchor: 1024 units, eurnn",
+            ({"task": "ptb_characters", "dataset": "ptb", "cell": "eurnn", "size": 1024},),
+            {"lr": RATES},
+            tuning_seeds=1,
+            seeds=5,
+        ),
         music("musedata", 200, _LSTMS, tuning_seeds=1),
         music("piano", 200, _LSTMS, tuning_seeds=1),
         Block(
