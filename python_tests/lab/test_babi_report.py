@@ -518,12 +518,16 @@ def test_an_experiment_takes_its_runs_from_a_study(tmp_path: Path) -> None:
         save_made_up(made, run, run.state_size / 100)
     runs.mkdir()
     files = [made.file(run) for plan in sizes for run in plan.runs]
-    lines = [json.dumps(Result.load(file).plain()) for file in files]
+    plain = [Result.load(file).plain() for file in files]
+    for number, each in enumerate(plain):
+        each["environment"]["load"] = number
+    lines = [json.dumps(each) for each in plain]
     (runs / "packed-sizes.jsonl").write_text("".join(f"{line}\n" for line in lines))
     (summary,) = summarize(tmp_path)
     assert summary.experiment is packed
     assert summary.values(1, "rotlstm") == (50.0, 50.0)
     assert len(summary.results) == 4  # none with 10 units
+    assert "load" not in write_report(tmp_path, tmp_path / "report").markdown
     (runs / "packed.jsonl").write_text(next(line for line in lines if '"state_size": 50' in line))
     with pytest.raises(SettingsError, match=r"the files of packed have .* more than once"):
         summarize(tmp_path)

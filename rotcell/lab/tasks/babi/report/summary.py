@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -161,12 +161,16 @@ def _of_folder(path: Path, experiment: Experiment, runs: Sequence[RunSettings]) 
 
 
 def _of_study(path: Path, experiment: Experiment) -> list[Result]:
-    """The runs of an experiment that a study has made."""
+    """The runs of an experiment that a study has made, without the load, which studies record."""
     if experiment.study_file is None:
         return []
     planned = set(make_plan(experiment).runs)
     files = [f for f in both(path / "runs" / f"{experiment.study_file}{COMPRESSED}") if f.exists()]
-    return [r for file in files for r in load_lines(file) if r.settings in planned]
+    found = [result for file in files for result in load_lines(file) if result.settings in planned]
+    return [
+        replace(r, environment={k: v for k, v in r.environment.items() if k != "load"})
+        for r in found
+    ]
 
 
 def _of_lines(
