@@ -129,6 +129,20 @@ def test_the_table_of_bab_i_names_the_layer_that_ran(tmp_path: Path) -> None:
     assert row(study_page(study, tmp_path), "babi: packed")[1:3] == ["rotgru 10", "classicgru 10"]
 
 
+def test_seeds_without_all_parts_of_a_task_do_not_count(tmp_path: Path) -> None:
+    arms = tuple(
+        {"task": task, "cell": cell, "state_size": 10, "epochs": 1}
+        for task in (1, 2)
+        for cell in ("lstm", "rotlstm")
+    )
+    study = Study("made-up", "", (Block("babi", "core", "packed, 10 units", arms, seeds=3),))
+    write(tmp_path, study, lambda s: {"test": 0.1 * s["task"] + 0.01 * s["seed"]}, left_out=1)
+    cells = next(x for x in study_page(study, tmp_path).splitlines() if "babi: packed" in x)
+    # Seeds 0 to 2 of the LSTM, 15 to 17; the last run, of RotLSTM on task 2, is missing: 15 and 16.
+    assert cells.startswith("| babi: packed, 10 units * | **16.0 [")
+    assert "| 15.5 [" in cells
+
+
 def test_an_unfinished_comparison_has_no_verdict(tmp_path: Path) -> None:
     write(tmp_path, groups(), tracked, left_out=1)
     page = study_page(groups(), tmp_path)

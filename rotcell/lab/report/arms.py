@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -64,6 +65,9 @@ def arm_of(block: Block, arms: Sequence[Plain], known: Known) -> Arm | None:
                 records[seed, place] = known[key]
             else:
                 is_whole = False
+    # The mean over some parts of a task does not compare with the mean over all.
+    parts = Counter(seed for seed, _ in records)
+    records = {key: r for key, r in records.items() if parts[key[0]] == len(arms)}
     cell = find(block.task).cell(arms[0])
     return Arm(dict(arms[0]), cell, records, is_whole) if records else None
 
