@@ -1,4 +1,4 @@
-"""What a task tells reports: its measure, what belongs together, printed results of others."""
+"""How reports judge a task: its measure, what is averaged, printed results of others."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def device(text: str) -> torch.device:
 
 
 def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
-    """Where a run is kept that may be interrupted."""
+    """Options to continue an interrupted run."""
     parser.add_argument(
         "--checkpoint", type=Path, metavar="FILE", help="write the model here after every epoch"
     )

@@ -40,7 +40,7 @@ class Arm:
         return {key: t[name] if isinstance(t, dict) else t for key, t in tests.items()}
 
     def steps_to_target(self) -> list[int]:
-        """Of the runs that reach the target."""
+        """The training steps of the runs that reach the target."""
         steps = (record["outcome"].get("steps_to_target") for record in self.records.values())
         return [step for step in steps if step is not None]
 
