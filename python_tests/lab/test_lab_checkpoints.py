@@ -109,6 +109,8 @@ def test_the_command_continues_only_when_it_is_told_to(
     monkeypatch.setattr(groups, "TASK", replace(TRACKER, budget=BUDGETS["linear"]))
     options = ["train", "groups", "--dataset", "mod5", "--size", "6"]
     file = tmp_path / "new" / "run.pt"
+    assert cli.main([*options, "--checkpoint", str(file), "--resume"]) == 1
+    assert "does not exist; leave out --resume" in capfd.readouterr().err
     assert cli.main([*options, "--checkpoint", str(file)]) == 0
     printed = capfd.readouterr().out
     assert cli.main([*options, "--checkpoint", str(file)]) == 1

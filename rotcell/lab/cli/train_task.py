@@ -82,8 +82,9 @@ def run(options: argparse.Namespace) -> int:
             f"--look shows nothing of --cell {options.cell} with --dataset {options.dataset}"
         )
     checkpoint = checkpoint_of(options)
-    if checkpoint is not None and checkpoint.exists() and not options.resume:
-        raise CheckpointError(TAKEN.format(checkpoint))
+    if checkpoint is not None and checkpoint.exists() != options.resume:
+        missing = f"{checkpoint} does not exist; leave out --resume to begin a run"
+        raise CheckpointError(missing if options.resume else TAKEN.format(checkpoint))
     bar = ProgressBar()
     try:
         record, problem = task.train(
